@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -60,7 +61,7 @@ def solve(
     with options_named(solver, options):
         chosen = make_solver(solver, **options)
     begin = time.perf_counter()
-    problem = read_problem("/dev/stdin" if str(file) == "-" else file, number=instance, format=format)
+    problem = read_problem(file, number=instance, format=format)
     reading = time.perf_counter() - begin
     if str(out) != "-":
         _check_out(out, file, force=force)
@@ -93,7 +94,7 @@ def solve(
         facts["stopped"] = "by Ctrl-C; this is the best so far"
     comments = [f"{name}: {fact}" for name, fact in facts.items()]
     if str(out) == "-":
-        sys.stdout.write(assignment_text(problem, answer.spins, comments=comments))
+        sys.stdout.buffer.write(assignment_text(problem, answer.spins, comments=comments).encode())
     else:
         for name, fact in facts.items():
             say_fact(name, fact)
@@ -104,7 +105,9 @@ def solve(
 
 
 def _check_out(out: Path, file: Path, *, force: bool) -> None:
-    if out.exists() and file.exists() and out.samefile(file):
+    stdin = os.fstat(sys.stdin.fileno()) if str(file) == "-" else None
+    same = out.exists() and (os.path.samestat(out.stat(), stdin) if stdin else file.exists() and out.samefile(file))
+    if same:
         raise ValueError(f"--out must not be the problem's own file, got {out}")
     check_new(out, force=force)
     try:

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import re
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,7 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
     The page "Solve any QUBO in one line" of the documentation shows the lines of every format.
 
     Args:
-        path: The file.
+        path: The file, or "-" for standard input.
         number: Which problem, from 1; needed if the file holds several.
         format: One of `FORMATS`; None to go by suffix and content.
 
@@ -174,14 +175,18 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Where to read the file: a copy of what comes from a pipe, once; puts its name before what is wrong with it."""
-    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+    """Where to read the file: a copy of what comes from a pipe; puts its name before what is wrong with it."""
+    is_pipe = str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir())
     place, folder = path, tempfile.TemporaryDirectory() if is_pipe else contextlib.nullcontext("")
     try:
         with folder as name:
             if name:
-                place = Path(name, path.name)
-                place.write_bytes(path.read_bytes())
+                if str(path) == "-" and sys.stdin is None:
+                    raise ValueError("standard input is closed")
+                content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+                compressed = content.startswith(b"\x1f\x8b") and path.suffix != ".gz"
+                place = Path(name, path.name + ".gz" * compressed)
+                place.write_bytes(content)
             yield place
     except MemoryError as error:
         raise type(error)(f"{path}: {error}") from error

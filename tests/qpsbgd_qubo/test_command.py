@@ -1,3 +1,4 @@
+import gzip
 import os
 import re
 import subprocess
@@ -219,13 +220,22 @@ def test_the_help_says_how_to_limit_the_time(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdin")
-@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
-def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name):
+@pytest.mark.parametrize(("name", "packed"), [("-", bytes), ("-", gzip.compress), ("/dev/stdin", gzip.compress)])
+def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name, packed):
     command = [sys.executable, "-m", "qpsbgd.cli", "solve", name, "-o", "-"]
-    done = subprocess.run(command, input=problem.read_bytes(), capture_output=True, cwd=problem.parent, check=True)
+    content = packed(problem.read_bytes())
+    done = subprocess.run(command, input=content, capture_output=True, cwd=problem.parent, check=True)
     assert np.loadtxt(done.stdout.decode().splitlines()).tolist() == [[1, 1], [2, 0], [3, 0]]
     assert "# best value: 5" in done.stdout.decode()
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
+
+
+def test_the_problem_on_standard_input_is_not_overwritten(problem):
+    command = [sys.executable, "-m", "qpsbgd.cli", "solve", "-", "-o", problem, "--force"]
+    with problem.open("rb") as file:
+        done = subprocess.run(command, stdin=file, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"the problem's own file" in done.stderr
 
 
 def test_out_is_tried_before_the_problem_is_solved(problem, monkeypatch, capsys):

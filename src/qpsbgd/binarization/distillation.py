@@ -93,8 +93,11 @@ def distill(
             losses.append(total.detach())
             if progress is not None:
                 progress(len(losses), float(losses[-1]))
-    if steps and not losses:
-        raise ValueError("distill needs batches of inputs, got none")
+    if len(losses) < steps:
+        raise ValueError(
+            f"distill needs batches of inputs for {steps} steps, got {len(losses)}; "
+            "give a list, or a loader that can be read again"
+        )
     return torch.stack(losses).tolist() if losses else []
 
 

@@ -13,14 +13,16 @@ from qpsbgd.deploy.tracing import RefusedError
 def _layer(layer: nn.TransformerEncoderLayer, src: Any, *masks: Any, **options: Any) -> Any:
     """Attention and two linear layers, each with a norm and a shortcut."""
     _check_masks(*masks, *options.values())
+    if {"_sa_block", "_ff_block"} & set(vars(layer)):
+        raise RefusedError("a TransformerEncoderLayer with blocks of its own cannot be deployed; subclass it instead")
     if not layer.self_attn.batch_first:
         raise RefusedError("a TransformerEncoderLayer must take the batch first: build it with batch_first=True")
 
     def attended(x: Any) -> Any:
-        return layer.self_attn(x, x, x, need_weights=False)[0]
+        return layer.dropout1(layer.self_attn(x, x, x, need_weights=False)[0])
 
     def transformed(x: Any) -> Any:
-        return layer.linear2(layer.activation(layer.linear1(x)))
+        return layer.dropout2(layer.linear2(layer.dropout(layer.activation(layer.linear1(x)))))
 
     if layer.norm_first:
         src = src + attended(layer.norm1(src))

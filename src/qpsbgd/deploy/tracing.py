@@ -190,7 +190,7 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._following:
             return forward(*args, **kwargs)
-        if type(m) in self._written_out:
+        if type(m) in self._written_out and "forward" not in vars(m):
             forward = functools.partial(self._written_out[type(m)], m)
         with self.naming(self.path_of_module(m), m):
             return super().call_module(m, forward, args, kwargs)

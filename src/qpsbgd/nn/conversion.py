@@ -65,7 +65,7 @@ def convert(
             constant `gain` per layer, as in the paper.
         gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
         skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside, and of
-            matrices held directly by a module, as in `model.named_parameters()`.
+            parameters held directly by a module, as in `model.named_parameters()`.
 
     Raises:
         ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
@@ -81,7 +81,7 @@ def convert(
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     model = copy.deepcopy(model)
-    held = {_joined(name, own) for name, module in model.named_modules() for own in _own_matrices(module)}
+    held = {_joined(name, own) for name, module in model.named_modules() for own in _own_parameters(module)}
     if unknown := sorted(set(skip) - held - {name for name, _ in model.named_modules()}):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
 
@@ -200,12 +200,17 @@ def _without_binary_form(module: nn.Module, own: Sequence[str]) -> str:
     return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
 
 
-def _own_matrices(module: nn.Module) -> list[str]:
-    """What a module of another kind holds itself that may be a weight; (1, …, …) is rather added to every sample."""
+def _own_parameters(module: nn.Module) -> dict[str, torch.Size]:
+    """What a module of another kind than a layer holds itself, and its shape."""
     if isinstance(module, (*_REAL, *_WEIGHTED)) or is_converted(module):
-        return []
-    shapes = {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
-    return [name for name, shape in shapes.items() if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
+        return {}
+    return {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
+
+
+def _own_matrices(module: nn.Module) -> list[str]:
+    """Those of them that may be weights; (1, …, …) is rather added to every sample."""
+    shapes = _own_parameters(module).items()
+    return [name for name, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
 
 
 def _joined(module: str, parameter: str) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
@@ -64,10 +65,10 @@ class BinaryOptimizer(Optimizer):
         if defaults["warmup"] is None:
             defaults["warmup"] = WARMUP if norms else 0.0
         layers = {layer for one in members for layer in one.layers}
-        chained = max((one.chained_norms for one in members), default=0)
         self._choose(members, defaults)
         if defaults["lr"] is None:
-            defaults["lr"] = self._default_rate(layers, norms, chained, defaults)
+            modules = [module for one in members for module in one.modules]
+            defaults["lr"] = self._default_rate(layers, norms, modules, defaults)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -210,7 +211,9 @@ class BinaryOptimizer(Optimizer):
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
 
-    def _default_rate(self, layers: set[BinaryLayer], norms: int, chained: int, options: dict[str, Any]) -> float:
+    def _default_rate(
+        self, layers: set[BinaryLayer], norms: int, modules: list[nn.Module], options: dict[str, Any]
+    ) -> float:
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
@@ -218,6 +221,7 @@ class BinaryOptimizer(Optimizer):
             raise ValueError(NO_LAYER)
         counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
+        chained = max(map(chained_norms, modules), default=0)
         return default_rate(factor, layers=counted, norms=norms, chained=chained, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import check_unshared, layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
-from qpsbgd.optim.chains import chained_norms, is_norm, over_batches
+from qpsbgd.optim.chains import is_norm, over_batches
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 
@@ -37,7 +37,7 @@ class Members:
         names: Names of parameters that were given with them.
         norms: Normalisation layers in the given modules, or as many as the given parameters look like.
         batch_norms: Those in the given modules that normalise over a batch.
-        chained_norms: The most norms in a row, each after a binary layer and not over a batch, without a shortcut.
+        modules: The given modules.
     """
 
     layers: list[BinaryLayer]
@@ -46,7 +46,7 @@ class Members:
     names: dict[Tensor, str]
     norms: int
     batch_norms: int
-    chained_norms: int
+    modules: list[nn.Module]
 
     @classmethod
     def of(cls, params: Layers) -> Members:
@@ -96,8 +96,7 @@ class Members:
         others = [(a, b) for a, b in pairwise(parameters) if a not in beside_weights and b not in beside_weights]
         pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in others)
         norms = [part for part in parts if is_norm(part)]
-        chained = max(map(chained_norms, modules), default=0)
-        return cls(layers, given, inside, names, len(norms) + pairs, sum(map(over_batches, norms)), chained)
+        return cls(layers, given, inside, names, len(norms) + pairs, sum(map(over_batches, norms)), modules)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""

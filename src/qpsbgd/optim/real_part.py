@@ -27,8 +27,10 @@ Real matrices lose with it, and so do biases of networks without norms."""
 
 _OURS = ("kind", "max_norm", "steps", "warmup", "vector_factor")
 """Options of `real` that are not the torch optimiser's."""
-_SPARSE = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
-"""torch's own kinds that take sparse gradients."""
+
+
+_TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)
+"""torch's own kinds that take sparse gradients beside others."""
 
 
 class RealPart:
@@ -102,16 +104,18 @@ class RealPart:
 
     def check_gradients(self, group: Mapping[str, Any]) -> None:
         """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
-        kind = type(self._optimizer)
-        torchs_own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")]
-        refused = torchs_own != [Optimizer] and not issubclass(kind, _SPARSE)
-        if not refused and group["max_norm"] is None:
+        is_sparse = [p.grad.is_sparse for p in group["params"] if p.grad is not None]
+        if not any(is_sparse):
             return
-        if any(p.grad is not None and p.grad.is_sparse for p in group["params"]):
+        kind = type(self._optimizer)
+        own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")] != [Optimizer]
+        plain = issubclass(kind, _TAKE_SPARSE) and not group.get("weight_decay") and not group.get("fused")
+        alone = issubclass(kind, torch.optim.SparseAdam) and all(is_sparse)
+        if group["max_norm"] is not None or (own and not plain and not alone):
             raise TypeError(
-                f"{kind.__name__ if refused else 'max_norm'} cannot take sparse gradients, as nn.Embedding(…, "
-                "sparse=True) has them; build it with sparse=False, or train it with "
-                "real=dict(kind=torch.optim.SGD, lr=…), without max_norm"
+                f"{kind.__name__} with these options cannot take sparse gradients, as nn.Embedding(…, sparse=True) has "
+                "them; build it with sparse=False, or train it with real=dict(kind=torch.optim.SGD, lr=…), without "
+                "max_norm and weight_decay"
             )
 
     def step(

@@ -207,7 +207,7 @@ std::vector<double> box_minimum(Matrix<const double> matrix, const std::vector<d
   return x;
 }
 
-// Depth-first search of one column for the least ‖R g − y‖², as `solvers/exact/exact.py` describes it.
+// Depth-first search of one column for the least ‖R g − y‖², as `solvers/exact/sphere_decoder.py` describes it.
 class Decoder {
  public:
   Decoder(Matrix<const double> matrix, const std::vector<double>& fields, Watch& watch)

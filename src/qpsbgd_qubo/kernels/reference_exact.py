@@ -83,5 +83,5 @@ def decode(
     stop: Array,
     threads: int = 1,
 ) -> None:
-    """Give up on every column: the sphere decoder of `solvers/exact/exact.py` is compiled alone."""
+    """Give up on every column: the sphere decoder of `solvers/exact/sphere_decoder.py` is compiled alone."""
     nodes[:] = -1

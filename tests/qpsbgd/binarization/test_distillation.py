@@ -120,6 +120,18 @@ def test_a_loader_is_read_anew_in_every_pass(student, teacher, batches):
     assert torch.equal(shown[2], batches[0] + 2)
 
 
+def test_a_loader_that_ends_too_early_is_an_error(student, teacher, batches):
+    class Once:
+        def __init__(self):
+            self.batches = iter(batches[:3])
+
+        def __iter__(self):
+            return self.batches
+
+    with pytest.raises(ValueError, match=r"for 10 steps, got 3.*read again"):
+        distill(student, teacher, Once(), steps=10)
+
+
 def test_another_optimiser_can_do_it(student, teacher, batches):
     before = [layer.weight.clone() for layer in student.modules() if isinstance(layer, BinaryLayer)]
     seen = []

@@ -54,9 +54,15 @@ def encoder(*, norm_first=False, activation="relu", **options):
 def test_transformer_encoders_of_torch_are_deployed(norm_first, activation, alone, tmp_path):
     torch.manual_seed(0)
     whole = encoder(norm_first=norm_first, activation=activation)
+    whole.layers[0].dropout1 = nn.Hardtanh(-0.1, 0.1)  # in its place; what stands there counts
     model, samples = trained(convert(whole.layers[0] if alone else whole)).eval(), torch.randn(3, 5, 16)
     with torch.no_grad():
         deployed_everywhere(model, (5, 16), samples.numpy(), model(samples).numpy(), tmp_path)
+
+
+def patched(whole):
+    whole.layers[1]._sa_block = lambda x, *_, **__: x
+    return whole
 
 
 class Masked(nn.Module):
@@ -71,7 +77,11 @@ class Masked(nn.Module):
 
 @pytest.mark.parametrize(
     ("build", "message"),
-    [(lambda: encoder(batch_first=False), "batch_first=True"), (Masked, "masks .* alone$")],
+    [
+        (lambda: encoder(batch_first=False), "batch_first=True"),
+        (Masked, "masks .* alone$"),
+        (lambda: patched(encoder()), "blocks of its own"),
+    ],
 )
 def test_encoders_that_cannot_be_deployed_are_refused_with_what_to_do(build, message):
     with pytest.raises(ValueError, match=message):

@@ -1,13 +1,17 @@
+import copy
 import math
+import random
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx import symbolic_trace
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
+from qpsbgd.optim import chains
 from qpsbgd.optim.diagnostics import SignChanges
 from qpsbgd.optim.monitor import Monitor
 from qpsbgd.optim.rates import default_rate, schedule
@@ -112,6 +116,8 @@ def flat(norm, count=8):
         lambda: Branching(),
         lambda: nn.DataParallel(Listed()),
         lambda: torch.compile(stacked(nn.LayerNorm)),
+        lambda: nn.Sequential(*map(torch.compile, stacked(nn.LayerNorm))),
+        lambda: symbolic_trace(stacked(nn.LayerNorm)),
     ],
 )
 def test_norms_of_single_rows_without_shortcuts_lower_the_rate_as_no_norms_do(build):
@@ -120,6 +126,69 @@ def test_norms_of_single_rows_without_shortcuts_lower_the_rate_as_no_norms_do(bu
     assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
     assert not calls
     assert not any(getattr(part, "seen", None) for part in model.modules())  # symbols leave no trace
+
+
+def counting(model, x):
+    model.steps += 1
+
+
+def averaging(model, x):
+    model.average.mul_(0.9)
+
+
+def clamping(model, x):
+    model.scale.data.clamp_(0, 1)
+
+
+def collecting(model, x):
+    model.kept["seen"].append(x)
+
+
+def drawing(model, x):
+    return torch.rand(1), random.random()
+
+
+def switching(model, x):
+    torch.set_grad_enabled(False)
+    assert x.sum() > 0
+
+
+def unending(model, x):
+    while not isinstance(x, torch.Tensor):
+        x = x[0]
+
+
+@pytest.mark.parametrize(
+    "acts", [counting, averaging, clamping, collecting, drawing, switching, unending], ids=lambda acts: acts.__name__
+)
+def test_making_an_optimiser_changes_neither_the_model_nor_torch(acts, monkeypatch):
+    class Acting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.kept = stacked(nn.LayerNorm), {"seen": []}
+            self.register_buffer("steps", torch.zeros(1))
+            self.register_buffer("average", torch.ones(1))
+            self.scale = nn.Parameter(torch.full((1,), 3.0))
+
+        def forward(self, x):
+            acts(self, x)
+            return self.net(x)
+
+    monkeypatch.setattr(chains, "MOST_NODES", 200)
+    model = Acting()
+    before, drawn = copy.deepcopy(model.state_dict()), (torch.get_rng_state(), random.getstate())
+    assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
+    assert torch.is_grad_enabled() and model.kept == {"seen": []}
+
+
+def test_the_forward_pass_is_not_run_where_the_rate_is_given():
+    class Shouting(Listed):
+        def forward(self, x):
+            raise SystemExit
+
+    QPSBGD(Shouting(), lr=0.1, real=True)
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,19 @@ def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
 
 
 @pytest.mark.parametrize(
-    "real", [True, {"kind": torch.optim.RAdam, "lr": 0.1}, {"kind": torch.optim.SGD, "lr": 0.1, "max_norm": 1.0}]
+    "real",
+    [
+        True,
+        {"kind": torch.optim.RAdam, "lr": 0.1},
+        {"kind": torch.optim.SGD, "lr": 0.1, "max_norm": 1.0},
+        {"kind": torch.optim.SGD, "lr": 0.1, "weight_decay": 0.1},
+        {"kind": torch.optim.Adagrad, "lr": 0.1, "weight_decay": 0.1},
+        {"kind": torch.optim.SparseAdam, "lr": 0.1},
+    ],
 )
 @every
 def test_sparse_gradients_are_refused_before_anything_moves(make, real):
-    model = nn.Sequential(nn.Embedding(5, 8, sparse=True), BinaryLinear(8, 3))
+    model = nn.Sequential(nn.Embedding(5, 8, sparse=True), BinaryLinear(8, 3, bias=True))
     optimizer = make(model, real=real)
     model(torch.arange(5)).square().sum().backward()
     before = copy.deepcopy(model)

@@ -49,14 +49,16 @@ class Annealing(Solver):
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
         solution = improved(family, sign_start(family))
+        made = 0
         with deadline(None) as passed:
             for read in range(self.reads):
                 if passed[0]:
                     break
+                made += 1
                 spins = sign_start(family) if read == 0 else random_spins(family, generator)
                 flips = self._anneal(landscape, spins, generator, passed)
                 solution = better_of(solution, Solution.of(family, spins, flips=flips))
-        stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
+        stats = {"solver": "annealing", "reads": made, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return replace(solution, stats=stats).with_offset(offset)
 
     def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator, stop: Array) -> int:

@@ -45,13 +45,15 @@ class Bifurcation(Solver):
         landscape = Landscape.of(family)
         solution = improved(family, sign_start(family))
         generator = np.random.default_rng(self.seed)
+        made = 0
         with deadline(None) as passed:
             for read in range(self.reads):
                 if passed[0]:
                     break
+                made += 1
                 start = sign_start(family) if read == 0 else random_spins(family, generator)
                 solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start, passed)))
-        solution.stats.update(solver="bifurcation", steps=self.steps, reads=self.reads)
+        solution.stats.update(solver="bifurcation", steps=self.steps, reads=made)
         return solution.with_offset(offset)
 
     def _evolve(self, landscape: Landscape, position: Tensor, stop: Array) -> Tensor:
