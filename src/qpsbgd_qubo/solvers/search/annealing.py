@@ -11,10 +11,9 @@ from torch import Tensor
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
-from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
-from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
+from qpsbgd_qubo.solvers.search.descent import best_of_reads, lower_columns
+from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,12 @@ class Annealing(Solver):
         offset, family = family.offset, family.without_offset().to("cpu")
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
-        solution = improved(family, sign_start(family))
-        made = 0
-        with deadline(None) as passed:
-            for read in range(self.reads):
-                if passed[0]:
-                    break
-                made += 1
-                spins = sign_start(family) if read == 0 else random_spins(family, generator)
-                flips = self._anneal(landscape, spins, generator, passed)
-                solution = better_of(solution, Solution.of(family, spins, flips=flips))
+
+        def annealed(spins: Tensor, stop: Array) -> Solution:
+            flips = self._anneal(landscape, spins, generator, stop)
+            return Solution.of(family, spins, flips=flips)
+
+        solution, made = best_of_reads(family, self.reads, annealed, generator)
         stats = {"solver": "annealing", "reads": made, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return replace(solution, stats=stats).with_offset(offset)
 

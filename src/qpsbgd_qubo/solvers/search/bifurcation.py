@@ -11,10 +11,9 @@ from torch import Tensor
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
-from qpsbgd_qubo.solvers.search.descent import improved
-from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
+from qpsbgd_qubo.solvers.search.descent import best_of_reads, improved
+from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,11 @@ class Bifurcation(Solver):
         """The best local minimum of all reads and of plain descent for every column."""
         offset, family = family.offset, family.without_offset()
         landscape = Landscape.of(family)
-        solution = improved(family, sign_start(family))
-        generator = np.random.default_rng(self.seed)
-        made = 0
-        with deadline(None) as passed:
-            for read in range(self.reads):
-                if passed[0]:
-                    break
-                made += 1
-                start = sign_start(family) if read == 0 else random_spins(family, generator)
-                solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start, passed)))
+
+        def evolved(start: Tensor, stop: Array) -> Solution:
+            return improved(family, self._evolve(landscape, 0.1 * start, stop))
+
+        solution, made = best_of_reads(family, self.reads, evolved, np.random.default_rng(self.seed))
         solution.stats.update(solver="bifurcation", steps=self.steps, reads=made)
         return solution.with_offset(offset)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +74,22 @@ class Descent(Solver):
 
     def _limits(self) -> dict[str, Any]:
         return {"max_flips": self.max_flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
+
+
+def best_of_reads(
+    family: QuboFamily, reads: int, search: Callable[[Tensor, Array], Solution], generator: np.random.Generator
+) -> tuple[Solution, int]:
+    """The best of plain descent and of so many searches, the first from the sign vector, the others from random spins.
+
+    Returns:
+        The solution, and the searches that were made until Ctrl-C.
+    """
+    solution, made = improved(family, sign_start(family)), 0
+    with deadline(None) as passed:
+        while made < reads and not passed[0]:
+            start = random_spins(family, generator) if made else sign_start(family)
+            solution, made = better_of(solution, search(start, passed)), made + 1
+    return solution, made
 
 
 def improved(
