@@ -19,8 +19,7 @@ def headline():
         "`steps` and `real=True`; every rival at the best rate of a grid. The default is ahead of every rival that was "
         f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings. On held-out data its lead over the best "
         f"rival is {points[0]} points with ResNet-20 and {points[1]} with VGG-small on CIFAR-100, {points[2]} and "
-        f"{points[3]} on Fashion-MNIST (one seed each). ±: deviation over seeds; –: not run; †: run before norms and "
-        "biases had a rate of their own. "
+        f"{points[3]} on Fashion-MNIST (one seed each). ±: deviation over seeds; –: not run. "
         "[docs/training.md](docs/training.md) has the grids and smaller networks: tabular sets, digits, Adult and "
         "graphs, MNIST and Fashion-MNIST."
     )

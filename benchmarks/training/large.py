@@ -2,7 +2,7 @@
 
 The character GPT of binarize_networks.py in bfloat16, compiled, windows of 256 characters, batch 64. QP-SBGD runs at
 its defaults; rivals and real weights take the best of a grid of rates, by the loss on windows of training text after
-all steps. Methods slower than straight-through AdamW run once more, for as many steps as it makes in the same time.
+all steps. The default runs once more, for the steps that fit in the time of straight-through AdamW's.
 Last, the network with real weights is binarised without training. One process: times can be compared.
 
     python benchmarks/training/large.py [--methods …] [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
@@ -180,12 +180,10 @@ def main():
                 for solver in ("feedback", "kicks"):
                     rows.add(f"{solver}, {bits} bits", lambda m=made, b=bits, s=solver: (None, binarized(m, b, s)))
         del made
-    base = best.get("st-adamw")
-    for method in ("polar", "st-muon"):
-        own = best.get(method)
-        if own and base and own["ms"] > base["ms"]:
-            steps = round(options.steps * base["ms"] / own["ms"])
-            rows.add(f"{method}, equal time", partial(train, build, method, own["rate"], steps))
+    own, base = best.get("polar"), best.get("st-adamw")
+    if own and base and own["ms"] > base["ms"]:
+        steps = round(options.steps * base["ms"] / own["ms"])
+        rows.add("polar, equal time", partial(train, build, "polar", None, steps))
 
 
 if __name__ == "__main__":

@@ -308,21 +308,12 @@ def final_rows():
 
 
 def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
-    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights.
-
-    † marks runs from before norms and biases had a rate of their own.
-    """
+    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
     found = final_rows()
-
-    def cell(task, method):
-        rows = found[task].get(method, ())
-        before = any("rate of norms" in row for row in rows)
-        return _score(task, [row["score"] for row in rows]) + " †" * before
-
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
     tasks = [task for task in names if task in found]
     table = [
-        [label, *(cell(task, method) for task in tasks)]
+        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in tasks)]
         for method, label in methods.items()
         if any(method in found[task] for task in tasks)
     ]

@@ -92,6 +92,6 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     for _ in range(5):
         gram = x @ x.transpose(1, 2)
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     x = x.to(matrices.dtype)
     return x.transpose(1, 2) if tall else x
