@@ -9,7 +9,9 @@ import json
 import os
 import re
 import secrets
+import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +21,10 @@ try:
 except ImportError:  # on Windows, where what killed writers left is not removed
     fcntl = None  # type: ignore[assignment]
 
+MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+"""This machine in the names of temporary files: locks on some network file systems hold on one machine only."""
+PATIENCE = 30.0
+"""Seconds to wait for another machine that changes a file, which takes milliseconds."""
 _SEAL = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
@@ -55,7 +61,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
 
     The content goes to a temporary file in the same folder, locked as long as its writer lives: so the next writer of
-    the same path can remove those of killed writers and leave those of others at work.
+    the same path on the same machine can remove those of killed writers and leave those of others at work.
 
     Raises:
         OSError: The file cannot be written; the message says why and names `path`.
@@ -108,25 +114,51 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Only one thread of one process at a time is within this block for the same path; others wait.
+    """Only one thread of one process of one machine at a time is within this block for the same path; others wait.
 
-    The lock is on an empty file beside `path`, which stays there.
+    The lock is on an empty file beside `path`, which stays there. Other machines, whose locks some network file systems
+    do not tell of, are kept out by a link with this machine's name, which is there as long as the block runs.
 
     Raises:
-        OSError: This system or file system has no such locks, or the folder is not writable.
+        OSError: This system or file system has no such locks or links, the folder is not writable, or another machine
+            has not removed its link for half a minute.
     """
     with path.with_name(f".{path.name}.lock").open("ab") as file:
         if not _lock(file, wait=True):
             raise OSError(
                 errno.ENOLCK, "this file system cannot lock files; choose a folder on a local disk", str(path)
             )
-        yield
+        link, machine = path.with_name(f".{path.name}.machine"), socket.gethostname()
+        _wait_for_machines(link, machine)
+        try:
+            yield
+        finally:
+            link.unlink(missing_ok=True)
+
+
+def _wait_for_machines(link: Path, machine: str) -> None:
+    """Make the link to this machine's name as soon as no other machine has it."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            link.symlink_to(machine)
+            return
+        except OSError as error:  # over SFTP not always FileExistsError
+            owner = None
+            with contextlib.suppress(OSError):
+                owner = str(link.readlink())
+            if owner == machine:
+                return  # of a process that was killed: whoever has the lock is the only one of this machine
+            if time.monotonic() > end:
+                hint = f"if the machine {owner} was stopped while it changed the file, remove this link"
+                raise OSError(error.errno, hint if owner else "this file system has no links", str(link)) from error
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
 def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A locked file beside `target`, removed at the end if it still has its name; errors name `path`."""
-    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    name = target.with_name(f".{target.name}.{MACHINE}{secrets.token_hex(4)}.part")
     try:
         if target.is_symlink():  # even after `realpath`: the link leads back to itself
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -159,8 +191,8 @@ def _created(name: Path) -> IO[bytes]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the temporary files of writers that were killed: those that nobody has locked."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
+    """Remove the temporary files of this machine's writers that were killed: those that nobody has locked."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.{MACHINE}[0-9a-f]{{8}}\.part")
     try:
         with os.scandir(target.parent) as entries:  # far faster than `iterdir` in a folder of thousands
             leftovers = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]

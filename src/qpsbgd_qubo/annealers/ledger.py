@@ -31,9 +31,9 @@ class Ledger:
     """Counts submissions and QPU time of all solvers that are given it.
 
     Args:
-        path: A file that several processes can share, on a local disk; it is made with the first submission. Every
-            change is written under a lock before anything is sent, so what a killed process had sent stays counted.
-            None counts in memory, for the threads and solvers of one process.
+        path: A file that several processes can share, also on several machines; it is made with the first submission.
+            Every change is written under a lock before anything is sent, so what a killed process had sent stays
+            counted. None counts in memory, for the threads and solvers of one process.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
