@@ -179,13 +179,14 @@ def distilled(job):
 
 
 def run(job):
-    """One cell: the job, and its row."""
+    """The row of one cell."""
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
         model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
     if job["part"] != "binarize":
         row.pop("lost by layer", None)
-    return job, {**SUBJECTS[job["subject"]].scores(model), **row, "seconds": time.perf_counter() - start}
+    scores = SUBJECTS[job["subject"]].scores(model)
+    return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
 
 
 def binarizing_jobs(subject):
@@ -245,7 +246,7 @@ def timed(job):
     """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
     for _ in range(2):
         _, row = binarized(job)
-    return job, row
+    return {"job": job, **row}
 
 
 def timing_jobs():

@@ -33,6 +33,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import training_parts as parts
+from kept_rows import tuned
 from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough
@@ -127,7 +128,7 @@ class Images:
         model.eval()
         with torch.no_grad():
             score = accuracy(model, test_inputs, test_targets)
-        return {"score": score, "seconds": time.perf_counter() - start}
+        return {"score": score, "clock": time.perf_counter() - start}
 
 
 def with_cosine(optimizer, steps):
@@ -162,7 +163,7 @@ class Adult:
 
         made = {"rows": batches(512, 16, steps), "optimizers": [make(model, steps)]}
         losses = fit(model, loss, **made, measure=lambda: loss(slice(None)).item())
-        return {"score": sum(losses[-32:]) / 32, "seconds": time.perf_counter() - start}
+        return {"score": sum(losses[-32:]) / 32, "clock": time.perf_counter() - start}
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Citation:
             every=10,
         )
         validation, test = max(scores, key=lambda pair: pair[0])
-        return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}
+        return {"score": validation if choosing else test, "clock": time.perf_counter() - start}
 
 
 HELD_OUT = dict.fromkeys((1, 3, 10), ("proxquant", "printed", "bc-adam, default"))
@@ -259,8 +260,7 @@ def run(*, task, method, lr, real, budget, seed, choosing):
     def make(model, steps):
         return METHODS[method](model, lr, {"steps": steps, "real": {"lr": real} if real else {}})
 
-    found = TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
-    return {"score": found["score"], "clock": found["seconds"]}
+    return TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
 
 
 def results_of(jobs, workers, run=run):
@@ -284,35 +284,26 @@ def chosen_rates(workers, task, wanted):
 
     Long budgets take those of the longest for which there was a choice.
     """
-    limit = TASKS[task].chosen_up_to
-    options = {pair: {"lr": None, "real": None} for pair in wanted}
-    tuned = {
-        (method, min(budget, limit)): options[method, budget].copy() for method, budget in wanted if method in GRIDS
-    }
-    tune(workers, task, tuned, {pair: GRIDS[pair[0]] for pair in tuned}, "lr")
-    if tuned and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
-        tune(workers, task, tuned, dict.fromkeys(tuned, REAL_RATES), "real")
-    return {(method, b): tuned.get((method, min(b, limit)), options[method, b]) for method, b in wanted}
+    homes = {(method, budget): (method, min(budget, TASKS[task].chosen_up_to)) for method, budget in wanted}
+    options = {home: {"lr": None, "real": None} for home in homes.values()}
+    grids = {home: GRIDS[home[0]] for home in options if home[0] in GRIDS}
+    tune(workers, task, options, grids, "lr")
+    if grids and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
+        tune(workers, task, options, dict.fromkeys(grids, REAL_RATES), "real")
+    return {pair: options[home] for pair, home in homes.items()}
 
 
 def tune(workers, task, options, grids, name):
-    """Set this option of every method and budget to the best of its grid; a best value at an edge extends the grid."""
-    sign, grids = 1 if TASKS[task].higher else -1, {pair: [*grid] for pair, grid in grids.items()}
-    while grids:
-        jobs = [
-            {"task": task, "method": m, "budget": b, **options[m, b], name: rate, "seed": 1000, "choosing": True}
-            for (m, b), rates in grids.items()
-            for rate in rates
-        ]
-        scores = iter([sign * result["score"] for result in results_of(jobs, workers)])
-        wider = {}
-        for pair, rates in grids.items():
-            own = {rate: next(scores) for rate in rates}
-            best = options[pair][name] = max(own, key=own.get)
-            if best in (min(rates), max(rates)) and len(rates) < 6:
-                factor = 1 / 3 if best == min(rates) else 3
-                wider[pair] = [*rates, float(f"{best * factor:.1g}")]
-        grids = wider
+    """Set this option of every method and budget to the best of its grid."""
+
+    def scores_of(wanted):
+        shared = {"task": task, "seed": 1000, "choosing": True}
+        jobs = [shared | {"method": m, "budget": b, **options[m, b], name: value} for (m, b), value in wanted]
+        sign = 1 if TASKS[task].higher else -1
+        return [sign * result["score"] for result in results_of(jobs, workers)]
+
+    for pair, best in tuned(grids, scores_of, digits=1).items():
+        options[pair][name] = best
 
 
 def summary(task, workers, kept, chosen, seeds):
@@ -349,8 +340,7 @@ def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", re
     def make(model, steps):
         return QPSBGD(model, projection=projection, steps=steps, real={} if real == "auto" else {"lr": real}, **options)
 
-    found = chosen.run(make, budget=budget, seed=seed, choosing=True)
-    return {"score": found["score"], "clock": found["seconds"]}
+    return chosen.run(make, budget=budget, seed=seed, choosing=True)
 
 
 def compare(given, workers, device, option, values):

@@ -81,17 +81,20 @@ def prepared_images(parts, choosing, *, mean, deviation):
     return inputs, targets, test_inputs, test_targets
 
 
-@cache
-def fashion(choosing):
-    """Fashion-MNIST, in the folder fashion of QPSBGD_DATA: held out, run once with the defaults frozen."""
+def fashion_parts():
+    """Training images and labels of Fashion-MNIST and those for testing, from the folder fashion of QPSBGD_DATA."""
     from qpsbgd_paper.datasets.mnist import read_idx
 
     folder = Path(os.environ["QPSBGD_DATA"]) / "fashion"
-    parts = []
     for part in ("train", "t10k"):
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)))
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long())
-    return prepared_images(parts, choosing, mean=0.2860, deviation=0.3530)
+        yield torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3))
+        yield torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long()
+
+
+@cache
+def fashion(choosing):
+    """Fashion-MNIST: held out, run once with the defaults frozen."""
+    return prepared_images(fashion_parts(), choosing, mean=0.2860, deviation=0.3530)
 
 
 @cache
