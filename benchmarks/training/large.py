@@ -13,7 +13,6 @@ Rows are written as they come, and those that FILE has are not measured again; n
 import argparse
 import gc
 import statistics
-import time
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,8 @@ from pathlib import Path
 import torch
 from binarize_networks import GPT
 from kept_rows import Rows, tuned
-from networks import DEVICE, METHODS, text_task
+from networks import METHODS, text_task
+from training_parts import DEVICE, autocast, clock
 
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.nn import BinaryLayer, convert
@@ -66,21 +66,19 @@ def train(build, job):
     model = model.to(DEVICE)
     optimizer = MAKERS[method](model, steps, lr)
     compiled = torch.compile(model) if DEVICE == "cuda" else model
-    times = [time.perf_counter()]
+    times = [clock()]
     for step in range(steps):
         optimizer.zero_grad()
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+        with autocast():
             value = loss(compiled, *draw(step))
         value.backward()
         optimizer.step()
         if step % BLOCK == BLOCK - 1:
-            if DEVICE == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter())
+            times.append(clock())
     blocks = [(b - a) / BLOCK for a, b in pairwise(times[1:])]
     peak = memory()
     model.eval()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+    with torch.no_grad(), autocast():
         found, on_training_text = score(model), chosen_by(model)
     return model, {
         **job,
@@ -101,10 +99,10 @@ def binarized(model, job):
     batches = [draw(0)[0] for _ in range(2)]
     empty()
     before = torch.cuda.memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
-    begun = time.perf_counter()
+    begun = clock()
     made = binarize(model, batches, bits=bits, solver=solver).model
-    seconds, peak = time.perf_counter() - begun, memory()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+    seconds, peak = clock() - begun, memory()
+    with torch.no_grad(), autocast():
         found = score(made)
     return {**job, "loss": found, "seconds": seconds} | {"peak GiB": peak, "model GiB": before}
 

@@ -17,7 +17,6 @@ goes on; none begins after S seconds. Writes benchmarks/results/networks.json.
 
 import argparse
 import os
-import time
 from functools import cache, partial
 from pathlib import Path
 
@@ -27,7 +26,7 @@ import torch.nn.functional as F
 from binarize_networks import GPT
 from binarize_networks import characters as text
 from kept_rows import Rows, tuned
-from training_parts import DEVICE, accuracy, fashion_parts
+from training_parts import DEVICE, accuracy, autocast, clock, fashion_parts
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
@@ -183,7 +182,7 @@ class Passes:
 
     def plain(self):
         torch._foreach_zero_(self.grads)
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda", cache_enabled=False):
+        with autocast(cache_enabled=False):
             loss = self.loss(self.model, *self.draw(self.step))
         loss.backward()
 
@@ -213,15 +212,13 @@ def trained(model, optimizer, task):
     """Train for all steps of a task: score, seconds and steps."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     steps, draw, loss, score = task
-    passes, begun = Passes(model, draw, loss), time.perf_counter()
+    passes, begun = Passes(model, draw, loss), clock()
     for step in range(steps):
         passes.run(step)
         optimizer.step()
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - begun
+    seconds = clock() - begun
     model.eval()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+    with torch.no_grad(), autocast():
         return {"score": score(model), "seconds": seconds, "steps": steps}
 
 

@@ -11,7 +11,7 @@ from functools import cache, partial
 
 import torch
 from training import Images
-from training_parts import DEVICE, convolutional, mnist
+from training_parts import DEVICE_NAME, convolutional, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.projections import PROJECTIONS
@@ -43,5 +43,4 @@ def measured():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, one thread"
-    publish(__file__, settings={"device": device, "seeds": SEEDS}, results=shown(measured()))
+    publish(__file__, settings={"device": DEVICE_NAME, "seeds": SEEDS}, results=shown(measured()))

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 import training_parts as parts
 from kept_rows import tuned
-from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
+from training_parts import DEVICE_NAME, accuracy, convolutional, dense, digits, fashion, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryLayer
@@ -87,18 +87,25 @@ REAL_RATES = (0.001, 0.003, 0.01)
 """Rates of norms and biases for the tuned methods, tried at the best learning rate; it is found at their default."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is trained for which budgets, in epochs or steps; left out are some methods at some budgets."""
+
+    budgets: tuple = (1, 3, 10)
+    higher: bool = True
+    chosen_up_to: int = 3
+    left_out: dict = field(default_factory=dict)
+    ours_alone: bool = False
+
+
 @dataclass(frozen=True)
-class Images:
-    """A classifier of images: batches of `batch` for `epochs` epochs, scored by accuracy."""
+class Images(Task):
+    """A classifier of images: batches of `batch`, scored by accuracy."""
 
     build: object
     data: object = mnist
     batch: int = 100
-    budgets: tuple = (1, 3, 10)
-    higher: bool = True
-    chosen_up_to: int = 3
-    left_out: dict = field(default_factory=lambda: {10: ("printed",)})
-    ours_alone: bool = False
+    left_out: dict = field(default_factory=lambda: {10: ("printed",)}, kw_only=True)
 
     def has_real_part(self):
         """Whether the network has parameters besides binary weights, such as norms and biases."""
@@ -139,14 +146,12 @@ def with_cosine(optimizer, steps):
 
 
 @dataclass(frozen=True)
-class Adult:
+class Adult(Task):
     """Ten layers on 512 rows of Adult, `budget` epochs of 32 batches of 16; the mean loss on them in the last epoch."""
 
     budgets: tuple = (4, 16)
     higher: bool = False
     chosen_up_to: int = 16
-    left_out: dict = field(default_factory=dict)
-    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing, **scale):
         from qpsbgd_paper.datasets.adult import training_rows
@@ -167,15 +172,13 @@ class Adult:
 
 
 @dataclass(frozen=True)
-class Citation:
+class Citation(Task):
     """The graph network of the paper's citation experiments, `budget` steps; accuracy at the best validation score."""
 
     graph: str
     budgets: tuple = (100,)
-    higher: bool = True
     chosen_up_to: int = 100
     left_out: dict = field(default_factory=lambda: {100: SCALED})
-    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
@@ -343,7 +346,7 @@ def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", re
     return chosen.run(make, budget=budget, seed=seed, choosing=True)
 
 
-def compare(given, workers, device, option, values):
+def compare(given, workers, option, values):
     """Add a row for every task, budget and value of an option to the option's file."""
     file = given.into / TRIALS[option]
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
@@ -357,7 +360,7 @@ def compare(given, workers, device, option, values):
     jobs = [one | {"seed": 1000 + seed} for one in settings for seed in range(given.seeds)]
     found = iter([result["score"] for result in results_of(jobs, workers, run_trial)])
     rows += [one | {"scores": list(islice(found, given.seeds))} for one in settings]
-    write_json(file, {"made with": environment(), "device": device, "rows": rows})
+    write_json(file, {"made with": environment(), "device": DEVICE_NAME, "rows": rows})
 
 
 def value(text):
@@ -379,18 +382,17 @@ def main():
     parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
     parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
     given = parser.parse_args()
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     with Workers(given.processes) as workers:
         if compared := {option: values for option in TRIALS if (values := vars(given)[option])}:
             for option, values in compared.items():
-                compare(given, workers, device, option, values)
+                compare(given, workers, option, values)
             return
         for task in given.tasks:
             before = RESULTS / f"training_{task}.json"
             known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
             kept = {(row["method"], row["budget"]): row for row in known}
             rows = summary(task, workers, kept, given.methods, range(given.seeds))
-            settings = {"task": task, "seeds": given.seeds, "device": device}
+            settings = {"task": task, "seeds": given.seeds, "device": DEVICE_NAME}
             content = {"made with": environment(), "settings": settings, "rows": rows}
             write_json(given.into / f"training_{task}.json", content)
 

@@ -1,6 +1,7 @@
 """Networks and data of the benchmarks of training, and the accuracy of a model."""
 
 import os
+import time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,19 @@ from torch import nn
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE_NAME = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+
+
+def clock():
+    """Seconds by the clock, once the device has done all that it was asked for."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def autocast(**options):
+    """Passes in bfloat16 on a GPU."""
+    return torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda", **options)
 
 
 def dense(widths, *, norm=False, linear=BinaryLinear, activation=nn.Hardtanh, **options):

@@ -5,12 +5,15 @@ from functools import cache
 
 import networks
 import numpy as np
-from tables import crossed, enumerated, grouped, markdown, results, spread
+from matplotlib.figure import Figure
+from tables import crossed, enumerated, grouped, labelled, markdown, results, spread
 from training import METHODS, OURS, TASKS
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert
 from qpsbgd_paper.framework.claims import verdict
+from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.styles import RED
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -318,6 +321,21 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
         if any(method in found[task] for task in tasks)
     ]
     return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
+
+
+def today_figure():
+    """Scores on CIFAR-10's test images, one dot per run."""
+    rows = [row for row in results("networks")["rows"] if not row["choosing"]]
+    labels = {**DEFAULTS, **RIVALS, "float-sgd": REAL["float-sgd"]}
+    figure = Figure(figsize=(8.2, 2.6), layout="constrained")
+    for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
+        for place, method in enumerate(reversed(labels)):
+            scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
+            look = {"marker": "o", "color": RED if method in DEFAULTS else ink(), "linestyle": "", "markersize": 5}
+            axes.plot(scores, [place] * len(scores), **look)
+        labelled(axes, NETWORKS[task], "accuracy, %")
+        axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
+    return figure
 
 
 def lead(task):
