@@ -145,7 +145,7 @@ def with_cosine(optimizer, steps):
     return optimizer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adult(Task):
     """Ten layers on 512 rows of Adult, `budget` epochs of 32 batches of 16; the mean loss on them in the last epoch."""
 
@@ -171,7 +171,7 @@ class Adult(Task):
         return {"score": sum(losses[-32:]) / 32, "clock": time.perf_counter() - start}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Citation(Task):
     """The graph network of the paper's citation experiments, `budget` steps; accuracy at the best validation score."""
 
@@ -230,8 +230,8 @@ TASKS = {
     "fashion-cnn-bn": Images(partial(convolutional, norm=True), fashion, left_out=HELD_OUT),
     "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10), chosen_up_to=10, left_out={}),
     "adult-10": Adult(),
-    "cora": Citation("cora"),
-    "pubmed": Citation("pubmed"),
+    "cora": Citation(graph="cora"),
+    "pubmed": Citation(graph="pubmed"),
     **{
         f"{name}{'-bn' * norm}": Images(
             partial(parts.converted, [features, 256, 256, classes], norm=norm),
