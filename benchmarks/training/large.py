@@ -33,7 +33,7 @@ BLOCK = 20
 RATES = {"st-adamw": [1e-3, 3e-4], "st-muon": [2e-2, 1e-2], "float-adamw": [3e-4, 1e-3]}
 
 
-MAKERS = {name: METHODS[name][0] for name in METHODS} | {
+MAKERS = METHODS | {
     "ridge at 0.0166, real part at 0.00106": lambda m, s, lr: QPSBGD(
         m, 0.0166, "ridge", relative=True, steps=s, real={"lr": 1.06e-3}
     ),

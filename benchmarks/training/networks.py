@@ -3,7 +3,7 @@
 First convolution, embeddings and head stay real-valued, as the literature has it. QP-SBGD runs with each projection
 in turn, one of which is the default, and no other option but `steps` and `real=True`. Every rival takes the best of a
 grid of rates, chosen with one seed on the last 5,000 training images (for text: on windows of training text), and its
-real part at the rate given in `METHODS`; a best rate at the edge of a grid extends it once per round. All have the
+real part as in `METHODS`; a best rate at the edge of a grid extends it once per round. All have the
 same warm-up, cosine, batches and augmentation (crops of 4 pixels, flips). Passes are CUDA graphs in bfloat16; the
 optimisers' steps are the library's own.
 
@@ -56,21 +56,23 @@ def sgd_real(lr):
 
 
 METHODS = {
-    "ridge": (lambda m, s, lr: QPSBGD(m, projection="ridge", steps=s, real=True), [None]),
-    "spins": (lambda m, s, lr: QPSBGD(m, projection="spins", steps=s, real=True), [None]),
-    "spins-2": (lambda m, s, lr: QPSBGD(m, projection=Spins(bits=2), steps=s, real=True), [None]),
-    "polar": (lambda m, s, lr: QPSBGD(m, projection="polar", steps=s, real=True), [None]),
-    "st-adamw": (lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True), [1e-3, 3e-3, 1e-2]),
-    "st-sgd": (lambda m, s, lr: StraightThrough(m, lr, "sgd", steps=s, real=sgd_real(lr)), [0.05, 0.1, 0.3]),
-    "st-muon": (lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True), [0.01, 0.02, 0.05]),
-    "bc-adam": (
-        lambda m, s, lr: BinaryConnect(m, lr, relative=True, steps=s, real=True),
-        [0.01, 0.03, 0.1],
-    ),
-    "bop": (lambda m, s, lr: Bop(m, lr, threshold=1e-6, steps=s, real=True), [1e-4, 1e-3]),
-    "float-sgd": (partial(float_optimizer, "sgd"), [0.1]),
-    "float-adamw": (partial(float_optimizer, "adamw"), [1e-3]),
+    "ridge": lambda m, s, lr: QPSBGD(m, projection="ridge", steps=s, real=True),
+    "spins": lambda m, s, lr: QPSBGD(m, projection="spins", steps=s, real=True),
+    "spins-2": lambda m, s, lr: QPSBGD(m, projection=Spins(bits=2), steps=s, real=True),
+    "polar": lambda m, s, lr: QPSBGD(m, projection="polar", steps=s, real=True),
+    "st-adamw": lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True),
+    "st-sgd": lambda m, s, lr: StraightThrough(m, lr, "sgd", steps=s, real=sgd_real(lr)),
+    "st-muon": lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True),
+    "bc-adam": lambda m, s, lr: BinaryConnect(m, lr, relative=True, steps=s, real=True),
+    "bop": lambda m, s, lr: Bop(m, lr, threshold=1e-6, steps=s, real=True),
+    "float-sgd": partial(float_optimizer, "sgd"),
+    "float-adamw": partial(float_optimizer, "adamw"),
 }
+"""Optimisers of a model for so many steps at a rate."""
+GRIDS = {"st-adamw": [1e-3, 3e-3, 1e-2], "st-sgd": [0.05, 0.1, 0.3], "st-muon": [0.01, 0.02, 0.05]}
+GRIDS |= {"bc-adam": [0.01, 0.03, 0.1], "bop": [1e-4, 1e-3]}
+FIXED = {"float-sgd": 0.1, "float-adamw": 1e-3}
+"""Rates that are tuned, and rates that are not; ours take their defaults."""
 RIVALS = ["st-muon", "st-adamw", "st-sgd"]
 CIFAR = ["ridge", "spins", "polar", *RIVALS, "bc-adam", "float-sgd", "spins-2"]
 LONG = ["polar", "st-muon", "ridge", "spins", "st-adamw", "st-sgd", "float-sgd"]
@@ -231,7 +233,7 @@ def run(job):
         model = convert(model, first=data == "text", last=False)
     made = text_task if data == "text" else partial(cifar_task, data)
     task = made(budget, job["seed"], job["choosing"])
-    optimizer = METHODS[job["method"]][0](model.to(DEVICE), task[0], job["lr"])
+    optimizer = METHODS[job["method"]](model.to(DEVICE), task[0], job["lr"])
     return job | trained(model, optimizer, task)
 
 
@@ -259,9 +261,9 @@ def main():
         return [-row["score"] if TASKS[row["task"]][0] == "text" else row["score"] for row in rows]
 
     pairs = [(task, method) for task in options.tasks for method in TASKS[task][3]]
-    homes = {pair: (SHORTER.get(pair[0], pair[0]), pair[1]) for pair in pairs if len(METHODS[pair[1]][1]) > 1}
-    grids = {home: METHODS[home[1]][1] for home in homes.values()}
-    jobs = [job for pair in pairs if pair not in homes for job in final_jobs(*pair, METHODS[pair[1]][1][0])]
+    homes = {(task, method): (SHORTER.get(task, task), method) for task, method in pairs if method in GRIDS}
+    grids = {home: GRIDS[home[1]] for home in homes.values()}
+    jobs = [job for pair in pairs if pair not in homes for job in final_jobs(*pair, FIXED.get(pair[1]))]
     jobs += [choosing_job(home, rate) for home, grid in grids.items() for rate in grid]
     measured(jobs)  # together, so that no process waits
     best = tuned(grids, scores_of)
