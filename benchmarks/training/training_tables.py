@@ -314,13 +314,12 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
     """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
     found = final_rows()
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
-    tasks = [task for task in names if task in found]
     table = [
-        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in tasks)]
+        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in names)]
         for method, label in methods.items()
-        if any(method in found[task] for task in tasks)
+        if any(method in found[task] for task in names)
     ]
-    return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
+    return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
 
 
 def today_figure():
@@ -375,7 +374,6 @@ def estimators():
         for data, rows in grouped(results("estimators")["rows"], "data").items()
     }
     names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
-    names = {name: title for name, title in names.items() if all(name in rows for rows in found.values())}
     body, ranks = [], {True: [], False: []}
     for data, rows in found.items():
         scores = [100 * np.mean(rows[name]["scores"]) for name in names]
