@@ -313,17 +313,14 @@ def summary(task, workers, kept, chosen, seeds):
     """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
     rates = chosen_rates(workers, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
-    shared = {
-        (m, b): [{"task": task, "method": m, **own, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
-        for (m, b), own in rates.items()
-    }
-    results_of([job for jobs in shared.values() for job in jobs], workers)  # together, so that no process waits
-    rows, better = {}, 1 if TASKS[task].higher else -1
-    for (method, budget), jobs in shared.items():
-        found = results_of(jobs, workers)
-        row = rows[method, budget] = {"budget": budget, "method": method, **rates[method, budget]}
-        row["scores"] = [result["score"] for result in found]
-        row["seconds"] = sorted(result["clock"] for result in found)[len(found) // 2]
+    settings = [{"task": task, "method": m, **own, "budget": b, "choosing": False} for (m, b), own in rates.items()]
+    jobs = [one | {"seed": seed} for one in settings for seed in seeds]
+    rows, better, found = {}, 1 if TASKS[task].higher else -1, iter(results_of(jobs, workers))
+    for (method, budget), own in rates.items():
+        row = rows[method, budget] = {"budget": budget, "method": method, **own}
+        results = list(islice(found, len(seeds)))
+        row["scores"] = [result["score"] for result in results]
+        row["seconds"] = sorted(result["clock"] for result in results)[len(results) // 2]
     rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
     for (method, budget), row in rows.items():
         for ours in OURS if method in GRIDS or "default" in method else ():
