@@ -3,9 +3,8 @@
 First convolution, embeddings and head stay real-valued, as the literature has it. QP-SBGD runs with each projection
 in turn, one of which is the default, and no other option but `steps` and `real=True`. Every rival takes the best of a
 grid of rates, chosen with one seed on the last 5,000 training images (for text: on windows of training text), and its
-real part as in `METHODS`; a best rate at the edge of a grid extends it once per round. All have the
-same warm-up, cosine, batches and augmentation (crops of 4 pixels, flips). Passes are CUDA graphs in bfloat16; the
-optimisers' steps are the library's own.
+real part as in `METHODS`; a best rate at the edge of a grid extends it. All have the same warm-up, cosine, batches and
+augmentation (crops of 4 pixels, flips). Passes are CUDA graphs in bfloat16; optimisers' steps are the library's own.
 
     python benchmarks/training/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
 
