@@ -17,7 +17,6 @@ import headline
 import paper_tables as paper
 import rates_figure
 import scaling_tables as scaling
-import training_figures
 import training_tables as training
 from deploy import deploy_tables as deploy
 from solvers import problem_tables as problems
@@ -68,7 +67,7 @@ DOCUMENTS = {
 DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
-    "today": training_figures.today_figure,
+    "today": training.today_figure,
     "rates": rates_figure.rates_figure,
 }
 """Figures of measurements, by name."""

@@ -32,7 +32,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).parents[1])]  # for tools/ and training/
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 import numpy as np
 import onnxruntime
@@ -91,14 +91,6 @@ def trained(build, images):
     return model.eval()
 
 
-def compiled(source):
-    """The C code as a library: functions of one sample, which return the class and write the outputs."""
-    library = source.files[0].parent / "network.so"
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    subprocess.run([compiler, *C_FLAGS, "-shared", "-fPIC", str(source.files[1]), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
-
-
 def session(path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -122,8 +114,11 @@ def c_inputs(rows, network, source):
 
 
 def c_function(source):
-    """The class of a sample that lies at an address, by the compiled code."""
-    run = compiled(source).network_classify
+    """The class of a sample that lies at an address, by the C code as a compiled library."""
+    library = source.files[0].parent / "network.so"
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    subprocess.run([compiler, *C_FLAGS, "-shared", "-fPIC", str(source.files[1]), "-o", str(library)], check=True)
+    run = ctypes.CDLL(str(library)).network_classify
     run.argtypes = [ctypes.c_void_p]
     return run
 

@@ -13,15 +13,13 @@ from qpsbgd_paper.report.styles import KNOWN, RED
 
 def _found(kind):
     """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
+    found = [row for row in results("general_qubo")["results"] if row["kind"] == kind]
     named = {}
-    for name, rows in grouped(results("general_qubo")["results"], "instance").items():
+    for name, rows in grouped(found, "instance").items():
         best = min(row["energy"] for row in rows)
-        named[name] = {
-            (row["solver"], row["limit"]): (1000 * (row["energy"] - best) / abs(best), row["seconds"])
-            for row in rows
-            if row["kind"] == kind
-        }
-    return {name: found for name, found in named.items() if found}
+        gaps = (1000 * (row["energy"] - best) / abs(best) for row in rows)
+        named[name] = {(r["solver"], r["limit"]): (gap, r["seconds"]) for r, gap in zip(rows, gaps, strict=True)}
+    return named
 
 
 def _cell(gap, seconds, limit):
@@ -91,18 +89,15 @@ def problem_sizes():
 
 def gpu_chains():
     found = results("gpu")
-    body, known = [], []
+    body, known, most = [], [], max(row["chains"] for row in found["chains"])
     for name, rows in grouped(found["chains"], "instance").items():
         best = min(energy for row in rows for energy in row["energies"])
         known.append(f"{name}: {best:.0f}")
-        for row in rows:
-            if row["chains"] == max(row["chains"] for row in rows):
-                energies = row["energies"]
-                body.append(
-                    f"{name} | {row['chains']:,} | {row['sweeps']:,} | {statistics.median(row['seconds']):.2f} s | "
-                    f"{sum(energy <= best for energy in energies)} of {len(energies)} | "
-                    f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
-                )
+        for row in (row for row in rows if row["chains"] == most):
+            energies, seconds = row["energies"], statistics.median(row["seconds"])
+            reached = f"{sum(energy <= best for energy in energies)} of {len(energies)}"
+            gap = f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
+            body.append(f"{name} | {most:,} | {row['sweeps']:,} | {seconds:.2f} s | {reached} | {gap}")
     head = "instance | chains | sweeps | time | lowest known energy found | mean gap to it"
     return f"{found['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{lines(head, body)}"
 

@@ -44,7 +44,7 @@ def end_of(text, start):
             return at + 1 if text[at] == ";" else None
 
 
-def changes(name, text):
+def changes(name, text, first):
     """The text with all changes to choose from, and these changes; `first` is the number of the first."""
     found, parts, last = [], [], 0
     for match in CHECK.finditer(text):
@@ -61,15 +61,11 @@ def changes(name, text):
         chain = ""
         for variant, became in variants:
             short = " ".join(check.split())
-            chain += f"if (mutant() == {{{len(found)}}}) {{{{ {escaped(variant)} }}}} else "
+            chain += f"if (mutant() == {first + len(found)}) {{ {variant} }} else "
             found.append({"file": name, "line": line, "code": short, "was": short[:100], "became": became})
-        parts += [escaped(text[last:start]), f"{{{{ {chain}{escaped(check)} }}}}"]
+        parts += [text[last:start], f"{{ {chain}{check} }}"]
         last = end
-    return "".join(parts) + escaped(text[last:]), found
-
-
-def escaped(text):
-    return text.replace("{", "{{").replace("}", "}}")
+    return "".join(parts) + text[last:], found
 
 
 def built(folder):
@@ -79,8 +75,8 @@ def built(folder):
     sites = []
     for pattern in FILES:
         for file in sorted((folder / "src").glob(pattern)):
-            text, found = changes(str(file.relative_to(folder / "src")), file.read_text())
-            file.write_text(text.format(*range(len(sites), len(sites) + len(found))))
+            text, found = changes(str(file.relative_to(folder / "src")), file.read_text(), len(sites))
+            file.write_text(text)
             sites += found
     common = folder / "src" / "native_common" / "matrix.hpp"
     common.write_text(common.read_text().replace("#pragma once\n", "#pragma once\n" + CHOICE, 1))

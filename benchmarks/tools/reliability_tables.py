@@ -1,4 +1,6 @@
-"""The tables of docs/reliability.md, from attacks.json and mutants_*.json."""
+"""The tables of docs/reliability.md, from attacks.json, mutants.json and mutants_bindings.json."""
+
+from collections import Counter
 
 from tables import lines, results
 
@@ -10,31 +12,22 @@ def attacked():
 
 
 def noticed_at_once():
-    """How many changes of later samples the tests noticed before any was written for them, by package or folder."""
-
-    def part(name):
-        """The package of a file of QUBOs, where kernels for GPUs count by themselves; else its folder."""
-        if name.endswith(("pp", "_triton.py")):
-            return "checks of the bindings" if name.endswith("pp") else "qpsbgd_qubo, for GPUs"
-        return "qpsbgd_qubo" if name.startswith("qpsbgd_qubo/") else name.rpartition("/")[0] or name
-
-    samples = {"third": ["mutants_third"], "fourth": ["mutants_fourth", "mutants_bindings"]}
-    samples |= {"fifth": ["mutants_fifth", "mutants_bindings_fifth"], "sixth": ["mutants_sixth"]}
-    body = (
-        " | ".join([sample, name, *map(str, counts)])
-        for sample, names in samples.items()
-        for name, counts in counted(map(results, names), part).items()
-    )
-    return lines("sample |  | changes | noticed | change nothing", body)
+    """How many changes the tests noticed before any was written for them, by package or folder."""
+    tried, noticed, equal = Counter(), Counter(), Counter()
+    for found in (results("mutants"), results("mutants_bindings")):
+        for name, (seen, changes) in found["files"].items():
+            tried[_part(name)] += changes
+            noticed[_part(name)] += seen
+        equal.update(_part(one["file"]) for one in found["equivalent"])
+    body = [f"{part} | {tried[part]} | {noticed[part]} | {equal[part]}" for part in tried]
+    body.append(f"all | {tried.total()} | {noticed.total()} | {equal.total()}")
+    return lines(" | changes | noticed | change nothing", body)
 
 
-def counted(samples, part):
-    """Changes tried, noticed and without effect, by part of the code, and of all."""
-    parts, every = {}, [0, 0, 0]
-    for found in samples:
-        changes = [(name, (tried, seen, 0)) for name, (seen, tried) in found["files"].items()]
-        changes += [(one["file"], (0, 0, 1)) for one in found["equivalent"]]
-        for name, counts in changes:
-            for sums in (parts.setdefault(f"`{part(name)}`", [0, 0, 0]), every):
-                sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]
-    return parts | {"all": every}
+def _part(name):
+    """The package of a file of QUBOs, where kernels for GPUs count by themselves; else its folder."""
+    if name.endswith("pp"):
+        return "checks of the bindings"
+    if name.endswith("_triton.py"):
+        return "`qpsbgd_qubo`, for GPUs"
+    return "`qpsbgd_qubo`" if name.startswith("qpsbgd_qubo/") else f"`{name.rpartition('/')[0]}`"

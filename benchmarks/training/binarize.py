@@ -33,7 +33,7 @@ from kept_rows import Rows
 from sentences import Sentences
 from torch import nn
 from torch.optim.swa_utils import update_bn
-from training_parts import DEVICE
+from training_parts import DEVICE, clock
 
 from qpsbgd import QPSBGD, BinaryConnect, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
@@ -89,7 +89,7 @@ def binarized(job):
     subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
     batches = subject.calibration(job["size"] or subject.size, job["seed"])
     layers = chosen_layers(model)
-    start = time.perf_counter()
+    start = clock()
     if job["method"] == PLAIN:
         made, more = rounded(model, layers, batches), {}
     else:
@@ -98,9 +98,7 @@ def binarized(job):
         found = binarize(model, batches, bits=job["bits"], **shared, **options)
         made, lost = found.model, [row.lost for row in found.report.rows]
         more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-    return made.eval(), {**more, "binarize seconds": time.perf_counter() - start}
+    return made.eval(), {**more, "binarize seconds": clock() - start}
 
 
 @torch.no_grad()
@@ -179,13 +177,14 @@ def distilled(job):
 
 
 def run(job):
-    """One cell: the job, and its row."""
+    """The row of one cell."""
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
         model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
     if job["part"] != "binarize":
         row.pop("lost by layer", None)
-    return job, {**SUBJECTS[job["subject"]].scores(model), **row, "seconds": time.perf_counter() - start}
+    scores = SUBJECTS[job["subject"]].scores(model)
+    return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
 
 
 def binarizing_jobs(subject):
@@ -245,7 +244,7 @@ def timed(job):
     """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
     for _ in range(2):
         _, row = binarized(job)
-    return job, row
+    return {"job": job, **row}
 
 
 def timing_jobs():

@@ -28,11 +28,6 @@ def rows_of(part, subject, **wanted):
     return [row for row in rows if all(row["job"].get(key) == value for key, value in wanted.items())]
 
 
-def measured_subjects():
-    found = {row["job"]["subject"] for row in results("binarize")["rows"]}
-    return [subject for name, subject in SUBJECTS.items() if name in found]
-
-
 def shown(subject, rows):
     """Mean ± deviation of the main score, a dash where there is no row."""
     values = [row[subject.measure] for row in rows]
@@ -53,7 +48,7 @@ def binarized():
     columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
     head = ["network", "float", *(f"{NAMES[method]}, {counted(bits)}" for method, bits in columns)]
     body = []
-    for subject in measured_subjects():
+    for subject in SUBJECTS.values():
         cells = [shown(subject, rows_of("binarize", subject.name, method="float"))]
         for method, bits in columns:
             rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
@@ -79,7 +74,7 @@ def binarized_sizes():
     """Scores at one bit by the amount of calibration data."""
     head = ["network", "method", *(str(size) for size in SIZES)]
     body = []
-    for subject in measured_subjects():
+    for subject in SUBJECTS.values():
         for method in ("feedback", "search"):
             sizes = [size if size != subject.size else None for size in SIZES]
             rows = [rows_of("binarize", subject.name, method=method, bits=1, size=size) for size in sizes]
@@ -93,7 +88,7 @@ def fine_tuned():
     """Scores after 0, 100 and 1000 steps with labels, from the one-bit network and from scratch."""
     head = ["network", "from", "method", *(f"{steps} steps" for steps in (0, *STEPS))]
     body = []
-    for subject in measured_subjects():
+    for subject in SUBJECTS.values():
         for start in ("search", "scratch"):
             for method in ("QP-SBGD", "BinaryConnect"):
                 begun = rows_of("binarize", subject.name, method=start, bits=1, size=None)

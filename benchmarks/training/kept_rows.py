@@ -1,7 +1,10 @@
-"""Rows of results in a file that a stopped study goes on from: one row per job, written as soon as it is there."""
+"""Studies that go on where they stopped: rows of results in a file, and grids that grow at their edges."""
 
 import hashlib
 import json
+import math
+import time
+from functools import partial
 
 import torch
 
@@ -9,35 +12,66 @@ from qpsbgd_paper.framework.result_files import environment, write_json
 
 
 class Rows:
-    """The rows of a file by their jobs, each with the environment that it was measured in.
+    """The rows of a file, one per job, each written as soon as it is there, with the environment it was measured in.
 
-    The file need not be there yet.
+    The file need not be there yet. A job's values are in its row, or in the row's "job".
     """
 
-    def __init__(self, path):
-        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"environments": {}, "rows": []}
-        made_with = environment()
-        self.path, self.environment = path, hashlib.sha1(_key(made_with).encode()).hexdigest()[:8]
-        self.environments = content["environments"] | {self.environment: made_with}
-        self.kept = {_key(row["job"]): row for row in content["rows"]}
+    def __init__(self, path, *, seconds=math.inf):
+        self.path, self.end, made_with = path, time.time() + seconds, environment()
+        self.environment = hashlib.sha1(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
+        self.content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+        self.content.setdefault("environments", {})[self.environment] = made_with
+
+    def of(self, job):
+        """The row of a job; None where there is none."""
+        return next((row for row in self.content["rows"] if job.items() <= row.get("job", row).items()), None)
 
     def measured(self, run, jobs, *, processes=1, again=False):
-        """The rows of jobs, in their order; run(job), which returns the job and its row, makes those that are new."""
-        new = [job for job in jobs if again or _key(job) not in self.kept]
+        """The rows of jobs, in their order; run(job) makes those that are new, unless the time is over."""
+        new = [job for job in jobs if again or self.of(job) is None]
+        run = partial(_run_until, self.end, run)
         if processes > 1 and new:
             with torch.multiprocessing.get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
                 self._add_all(pool.imap_unordered(run, new))
         else:
             self._add_all(map(run, new))
-        return [self.kept[_key(job)] for job in jobs]
+        found = [self.of(job) for job in jobs]
+        if None in found:
+            raise SystemExit(f"the time is over; the same command goes on from {self.path}")
+        return found
 
     def _add_all(self, pairs):
         for job, row in pairs:
-            print(job, row, flush=True)
-            row = json.loads(json.dumps(row), parse_float=lambda text: float(f"{float(text):.6g}"))
-            self.kept[_key(job)] = {"job": job, **row, "environment": self.environment}
-            write_json(self.path, {"environments": self.environments, "rows": list(self.kept.values())})
+            if row is not None:
+                print(job, row, flush=True)
+                before = self.of(job)
+                kept = [one for one in self.content["rows"] if one is not before]
+                self.content["rows"] = [*kept, row | {"environment": self.environment}]
+                write_json(self.path, self.content)
 
 
-def _key(value):
-    return json.dumps(value, sort_keys=True)
+def _run_until(end, run, job):
+    return job, run(job) if time.time() < end else None
+
+
+def tuned(grids, scores_of, *, digits=17):
+    """The best value of every grid, by its name; a best one at an edge extends the grid, up to six values.
+
+    Args:
+        grids: Values by name.
+        scores_of: A function of a list of names and values, which returns their scores; higher is better.
+        digits: Of values that are added.
+    """
+    tried, best = {name: {} for name in grids}, {}
+    wanted = [(name, value) for name, grid in grids.items() for value in grid]
+    while wanted:
+        for (name, value), score in zip(wanted, scores_of(wanted), strict=True):
+            tried[name][value] = score
+        best = {name: max(own, key=own.get) for name, own in tried.items()}
+        wanted = []
+        for name, own in tried.items():
+            if len(own) < 6 and best[name] in (min(own), max(own)):
+                beyond = best[name] / 3 if best[name] == min(own) else best[name] * 3
+                wanted.append((name, float(f"{beyond:.{digits}g}")))
+    return best

@@ -3,41 +3,37 @@
 The character GPT of binarize_networks.py in bfloat16, compiled, windows of 256 characters, batch 64. QP-SBGD runs at
 its defaults; rivals and real weights take the best of a grid of rates, by the loss on windows of training text after
 all steps. The default runs once more, for the steps that fit in the time of straight-through AdamW's.
-Last, the network with real weights is binarised without training. One process: times can be compared.
+The best network with real weights is binarised without training. One process: times can be compared.
 
     python benchmarks/training/large.py [--methods …] [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
 
-Rows are written as they come; parts that have not begun after S seconds are left out, and the result says which. With
-some methods only, FILE keeps its rows of the others.
+Rows are written as they come, and those that FILE has are not measured again; none is begun after S seconds.
 """
 
 import argparse
 import gc
-import json
 import statistics
-import time
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 from binarize_networks import GPT
-from networks import DEVICE, METHODS, text_task
+from kept_rows import Rows, tuned
+from networks import METHODS, text_task
+from training_parts import DEVICE, autocast, clock
 
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.nn import BinaryLayer, convert
-from qpsbgd.optim.rates import WARMUP, schedule
 from qpsbgd.projections import Ridge
-from qpsbgd_paper.framework.result_files import environment, write_json
 
 FILE = Path(__file__).parents[1] / "results" / "large.json"
 TOKENS = 64 * 256
 BLOCK = 20
-MOST_RATES = 5
 RATES = {"st-adamw": [1e-3, 3e-4], "st-muon": [2e-2, 1e-2], "float-adamw": [3e-4, 1e-3]}
 
 
-MAKERS = {name: METHODS[name][0] for name in METHODS} | {
+MAKERS = METHODS | {
     "ridge at 0.0166, real part at 0.00106": lambda m, s, lr: QPSBGD(
         m, 0.0166, "ridge", relative=True, steps=s, real={"lr": 1.06e-3}
     ),
@@ -59,38 +55,33 @@ def empty():
         torch.cuda.reset_peak_memory_stats()
 
 
-def train(build, method, lr, steps):
+def train(build, job):
     """A trained network, and what training it took."""
+    method, lr, steps = job["method"], job["rate"], job["steps"]
     empty()
     torch.manual_seed(0)
     _, draw, loss, score = text_task(steps, 0, False)
     *_, chosen_by = text_task(steps, 0, True)
-    real = method.startswith("float")
-    model = (build() if real else convert(build(), first=True, last=False)).to(DEVICE)
+    model = build() if method.startswith("float") else convert(build(), first=True, last=False)
+    model = model.to(DEVICE)
     optimizer = MAKERS[method](model, steps, lr)
     compiled = torch.compile(model) if DEVICE == "cuda" else model
-    times = [time.perf_counter()]
+    times = [clock()]
     for step in range(steps):
         optimizer.zero_grad()
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+        with autocast():
             value = loss(compiled, *draw(step))
         value.backward()
-        if real:
-            optimizer.param_groups[0]["lr"] = lr * schedule(step, steps, WARMUP)
         optimizer.step()
         if step % BLOCK == BLOCK - 1:
-            if DEVICE == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter())
+            times.append(clock())
     blocks = [(b - a) / BLOCK for a, b in pairwise(times[1:])]
     peak = memory()
     model.eval()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+    with torch.no_grad(), autocast():
         found, on_training_text = score(model), chosen_by(model)
     return model, {
-        "method": method,
-        "rate": lr,
-        "steps": steps,
+        **job,
         "loss": found,
         "loss on training text": on_training_text,
         "ms": 1e3 * statistics.median(blocks) if blocks else None,
@@ -100,64 +91,20 @@ def train(build, method, lr, steps):
     }
 
 
-def binarized(model, bits, solver):
-    """A row for the network with so many bits per weight, without training."""
+def binarized(model, job):
+    """The row of the network with so many bits per weight, without training."""
+    bits, solver = job["bits"], job["method"].split(", ")[1]
     _, draw, _, score = text_task(0, 0, False)
     torch.manual_seed(1)
     batches = [draw(0)[0] for _ in range(2)]
     empty()
     before = torch.cuda.memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
-    begun = time.perf_counter()
+    begun = clock()
     made = binarize(model, batches, bits=bits, solver=solver).model
-    seconds, peak = time.perf_counter() - begun, memory()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+    seconds, peak = clock() - begun, memory()
+    with torch.no_grad(), autocast():
         found = score(made)
-    row = {"method": f"binarize, {solver}", "bits": bits, "loss": found, "seconds": seconds}
-    return row | {"peak GiB": peak, "model GiB": before}
-
-
-class Rows:
-    """Rows of the result, written as they come until the time is over."""
-
-    def __init__(self, options):
-        self.rows, self.left, self.path = [], [], options.into
-        if options.into.exists():
-            for row in json.loads(options.into.read_text())["rows"]:
-                trained = "float-adamw" if row["method"].startswith("binarize") else row["method"]
-                if trained not in options.methods:
-                    self.rows.append(row)
-        self.end = time.monotonic() + options.seconds
-        self.settings = {"layers": options.layers, "width": options.width, "steps": options.steps}
-
-    def add(self, name, make):
-        """The result of `make`, which returns something and a row; None if the time is over."""
-        if time.monotonic() > self.end:
-            self.left.append(name)
-            made = None
-        else:
-            made, row = make()
-            self.rows.append(row)
-            print(row, flush=True)
-        write_json(self.path, {"made with": environment(), **self.settings, "rows": self.rows, "left out": self.left})
-        return made
-
-
-def best_of_grid(rows, build, method, steps):
-    """The trained network and the row of the best rate of a grid; one at its edge extends it."""
-    rates, best = list(RATES.get(method, [None])), (None, None)
-    tried = {}
-    while rates:
-        for rate in rates:
-            made = rows.add(f"{method} at {rate}", partial(train, build, method, rate, steps))
-            if made is None:
-                return best
-            row = tried[rate] = rows.rows[-1]
-            if best[1] is None or row["loss on training text"] < best[1]["loss on training text"]:
-                best = made, row
-        chosen = best[1]["rate"]
-        beyond = {min(tried): chosen / 3, max(tried): chosen * 3} if len(tried) > 1 else {}
-        rates = [beyond[chosen]] if chosen in beyond and len(tried) < MOST_RATES else []
-    return best
+    return {**job, "loss": found, "seconds": seconds} | {"peak GiB": peak, "model GiB": before}
 
 
 def main():
@@ -172,18 +119,29 @@ def main():
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     build = partial(GPT, layers=options.layers, width=options.width, heads=options.width // 64)
-    rows, best = Rows(options), {}
+    rows = Rows(options.into, seconds=options.seconds)
+    rows.content |= {"layers": options.layers, "width": options.width, "steps": options.steps}
+
+    def row_of(method, rate, steps=options.steps):
+        job = {"method": method, "rate": rate, "steps": steps}
+        return rows.measured(lambda job: train(build, job)[1], [job])[0]
+
+    def scores_of(wanted):
+        return [-row_of(*one)["loss on training text"] for one in wanted]
+
+    best = {}
     for method in options.methods:
-        made, best[method] = best_of_grid(rows, build, method, options.steps)
-        if method == "float-adamw" and made is not None:
-            for bits in (1, 2):
-                for solver in ("feedback", "kicks"):
-                    rows.add(f"{solver}, {bits} bits", lambda m=made, b=bits, s=solver: (None, binarized(m, b, s)))
-        del made
+        rate = tuned({method: RATES[method]}, scores_of)[method] if method in RATES else None
+        best[method] = row_of(method, rate)
+    if real := best.get("float-adamw"):
+        bits_and_solvers = [(bits, solver) for bits in (1, 2) for solver in ("feedback", "kicks")]
+        jobs = [{"method": f"binarize, {solver}", "bits": bits} for bits, solver in bits_and_solvers]
+        if None in map(rows.of, jobs):
+            model, _ = train(build, {name: real[name] for name in ("method", "rate", "steps")})
+            rows.measured(partial(binarized, model), jobs)
     own, base = best.get("polar"), best.get("st-adamw")
     if own and base and own["ms"] > base["ms"]:
-        steps = round(options.steps * base["ms"] / own["ms"])
-        rows.add("polar, equal time", partial(train, build, "polar", None, steps))
+        row_of("polar", None, round(options.steps * base["ms"] / own["ms"]))
 
 
 if __name__ == "__main__":

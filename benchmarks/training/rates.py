@@ -17,17 +17,15 @@ the files held out. Their rows of gpt and gptdeep compare among themselves only.
 """
 
 import argparse
-import json
 import math
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from binarize_networks import GPT
-from networks import Passes, cifar_task, text_task
+from kept_rows import Rows
+from networks import cifar_task, classified, epochs_of, text_task, trained
 from torch import nn
 from training_parts import DEVICE, convolutional, dense, digits, mnist
 
@@ -36,7 +34,6 @@ from qpsbgd.nn import convert
 from qpsbgd.projections import Polar, Ridge
 from qpsbgd.projections.system import normalized
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
-from qpsbgd_paper.framework.result_files import environment, write_json
 
 FILE = Path(__file__).parents[1] / "results" / "rates.json"
 BASE = {"seed": 0, "warm": 0.1, "dir": "ridge", "lr": 0.03, "momentum": 0.9, "clip": 2.0, "delta": 10.0}
@@ -124,35 +121,14 @@ def chain(layers):
 
 
 def digits_task(steps, seed, choosing):
-    """Steps, a function that draws the batch of a step, the loss, and the score."""
-    inputs, targets, held, wanted = (part.to(DEVICE) for part in digits(choosing))
-    rows = torch.randint(len(inputs), (steps, 32), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-
-    def draw(step):
-        chosen = rows[step].view(-1)
-        return inputs[chosen], targets[chosen]
-
-    def score(model):
-        return (model(held).argmax(1) == wanted).double().mean().item()
-
-    return steps, draw, lambda model, x, y: F.cross_entropy(model(x), y), score
+    data = [part.to(DEVICE) for part in digits(choosing)]
+    order = torch.randint(len(data[0]), (steps, 32), generator=torch.Generator().manual_seed(seed))
+    return classified(data, order)
 
 
 def mnist_task(epochs, seed, choosing):
-    """Steps, a function that draws the batch of a step, the loss, and the score."""
-    inputs, targets, held, wanted = mnist(choosing)
-    generator = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(len(inputs), generator=generator) for _ in range(math.ceil(epochs))]
-    order = torch.cat(orders).view(-1, 100).to(DEVICE)
-
-    def draw(step):
-        rows = order[step].view(-1)
-        return inputs[rows], targets[rows]
-
-    def score(model):
-        return (torch.cat([model(x) for x in held.split(1000)]).argmax(1) == wanted).double().mean().item()
-
-    return int(500 * epochs), draw, lambda model, x, y: F.cross_entropy(model(x), y), score
+    order = epochs_of(50_000, 100, math.ceil(epochs), seed)
+    return classified(mnist(choosing), order[: int(500 * epochs)])
 
 
 CIFAR_10 = partial(cifar_task, "cifar-10")
@@ -189,31 +165,22 @@ SCALES = {"mag": "magnitude", "learned": "learned", "gain": None}
 
 
 def run(job):
-    """One run: its options, score, seconds and steps."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
-    torch.set_num_threads(1)
+    """The row of one run: its options, score, seconds and steps."""
     torch.manual_seed(job["seed"])
     build, data, first, last = TASKS[job["task"]]
     scale = {"scale": SCALES[job["scale"]]} if "scale" in job else {}
     model = convert(build(), first=first, last=last, **scale).to(DEVICE)
     budget = job["budget"] if data is mnist_task else int(job["budget"])
-    steps, draw, loss, score = data(budget, job["seed"], data is not text_task)
+    task = data(budget, job["seed"], data is not text_task)
     if job["dir"] == "default":
         real = {"lr": job["real"], "vector_factor": job["vectors"] / job["real"]} if "vectors" in job else {}
-        shared = {"relative": True, "momentum": job.get("momentum"), "steps": steps}
+        shared = {"relative": True, "momentum": job.get("momentum"), "steps": task[0]}
         optimizer = QPSBGD(model, job.get("lr"), **shared, real=real)
     else:
         projection, clip = DIRECTIONS[job["dir"]](delta=job["delta"]), "range" if job["clip"] else None
-        shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": steps}
+        shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": task[0]}
         optimizer = QPSBGD(model, job["lr"], projection, **shared, real={"lr": job["real"]})
-    passes, started = Passes(model, draw, loss), time.perf_counter()
-    for step in range(steps):
-        passes.run(step)
-        optimizer.step()
-    model.eval()
-    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
-        found = score(model)
-    return job | {"score": round(found, 5), "secs": round(time.perf_counter() - started, 1), "steps": steps}
+    return job | trained(model, optimizer, task)
 
 
 def main():
@@ -223,15 +190,9 @@ def main():
     parser.add_argument("--processes", type=int, default=10 if DEVICE == "cuda" else 1)
     parser.add_argument("--into", type=Path, default=FILE)
     options = parser.parse_args()
-    rows = json.loads(options.into.read_text(encoding="utf-8"))["rows"] if options.into.exists() else []
     changed = {"budget": options.budget} if options.budget else {}
     jobs = [job | changed for job in JOBS if job["task"] in options.tasks]
-    jobs = [job for job in jobs if not any(job.items() <= row.items() for row in rows)]
-    with torch.multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for row in pool.imap_unordered(run, jobs, chunksize=1):
-            print(row, flush=True)
-            rows.append(row)
-            write_json(options.into, {"made with": environment(), "rows": rows})
+    Rows(options.into).measured(run, jobs, processes=options.processes)
 
 
 if __name__ == "__main__":

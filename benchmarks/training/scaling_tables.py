@@ -32,15 +32,14 @@ def large():
     """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
     found, best, body = results("large"), {}, []
     trained = [row for row in found["rows"] if "bits" not in row]
-    for row in sorted(trained, key=lambda row: row.get("loss on training text", row["loss"])):
+    for row in sorted(trained, key=lambda row: row["loss on training text"]):
         best.setdefault((row["method"], row["steps"]), row)
     for row in sorted(best.values(), key=lambda row: row["loss"]):
         rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
-        peak = f"{row['peak GiB']:.1f} GiB" if "peak GiB" in row else ""
         name = NAMES.get(row["method"], row["method"])
         speed = f"{row['ms']:.1f} ms | {row['tokens per second'] / 1e3:.0f},000"
-        seconds = 1e-3 * row["ms"] * row["steps"]
-        body.append(f"{name}{rate} | {row['steps']} | {row['loss']:.3f} | {speed} | {seconds:.0f} s | {peak}")
+        whole = f"{1e-3 * row['ms'] * row['steps']:.0f} s | {row['peak GiB']:.1f} GiB"
+        body.append(f"{name}{rate} | {row['steps']} | {row['loss']:.3f} | {speed} | {whole}")
     head = "method | steps | held-out nats per character | a step | tokens per second | all steps | peak memory"
     made = f"{found['layers']} blocks of width {found['width']}, one seed, NVIDIA H200."
     return f"{made}\n\n" + lines(head, body)

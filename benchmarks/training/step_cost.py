@@ -6,7 +6,7 @@ On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character 
 memory. Times are compared with the same binary network under torch's fused AdamW. Blocks of steps are timed, each
 as long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
 
-    python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
+    python benchmarks/training/step_cost.py [FILE]   writes benchmarks/results/step_cost_cpu.json or _cuda.json, or FILE
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -15,28 +15,24 @@ wait_passively()  # before torch is loaded
 
 import copy
 import statistics
+import subprocess
 import sys
-import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1]))  # for tools/
 
 import torch
 import torch.nn.functional as F
 from binarize_networks import CHARACTERS, GPT
-from tools.busy_machine import beside_a_busy_process
-from training import convolutional, dense, digits, mnist
+from training_parts import DEVICE, DEVICE_NAME, autocast, clock, convolutional, dense, digits, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.projections import Spins
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
+CUDA = DEVICE == "cuda"
 BLOCK = 20
 """Steps that are timed together: those for which a system serves."""
 STEPS = 10_000
@@ -97,21 +93,18 @@ MINUTES_WHEN_BUSY = ("cnn", "ResNet-20, batch 32")
 def train_block(model, optimizer, inputs, targets):
     """Milliseconds per step of one block, and the peak of the memory in MiB."""
     if CUDA:
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(BLOCK):
         optimizer.zero_grad()
-        with torch.autocast(DEVICE, torch.bfloat16) if CUDA else nullcontext():
+        with autocast():
             outputs = model(inputs)
             loss = F.cross_entropy(outputs.flatten(0, -2).float(), targets.flatten())
         loss.backward()
         optimizer.step()
-    if CUDA:
-        torch.cuda.synchronize()
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if CUDA else 0.0
-    return 1e3 * (time.perf_counter() - start) / BLOCK, peak
+    spent = clock() - start
+    return 1e3 * spent / BLOCK, (torch.cuda.max_memory_allocated() - before) / 2**20 if CUDA else 0.0
 
 
 def measured(build, draw, blocks):
@@ -135,28 +128,29 @@ def measured(build, draw, blocks):
     return {name: statistics.median(values[1:]) for name, values in times.items()}, memory
 
 
-def main():
-    torch.set_num_threads(2)
-    torch.backends.cudnn.benchmark = True
-    results = []
+@contextmanager
+def beside_a_busy_process():
+    """While one process keeps a core busy."""
+    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        spinning.kill()
+        spinning.wait()
+
+
+def all_measured():
     for busy in (False,) if CUDA else (False, True):
         with beside_a_busy_process() if busy else nullcontext():
             for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
-                if busy and network in MINUTES_WHEN_BUSY:
-                    continue
-                times, memory = measured(build, draw, 6 if CUDA else 1)
-                row = {"network": network, "busy": busy, "milliseconds": times}
-                if CUDA:
-                    row["MiB"] = memory
-                results.append(row)
-                ratios = {name: round(spent / times["AdamW"], 2) for name, spent in times.items()}
-                print(network, "busy" if busy else "idle", f"{times['AdamW']:.2f} ms", ratios, memory, flush=True)
-    settings = {"device": torch.cuda.get_device_name() if CUDA else "CPU", "threads": torch.get_num_threads()}
-    target = (
-        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / f"step_cost_{DEVICE}.json"
-    )
-    write_json(target, {"made with": environment(), "settings": settings, "results": results})
+                if not (busy and network in MINUTES_WHEN_BUSY):
+                    times, memory = measured(build, draw, 6 if CUDA else 1)
+                    row = {"network": network, "busy": busy, "milliseconds": times}
+                    yield row | ({"MiB": memory} if CUDA else {})
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(2)
+    torch.backends.cudnn.benchmark = True
+    settings = {"device": DEVICE_NAME, "threads": torch.get_num_threads()}
+    publish(Path(__file__).with_stem(f"step_cost_{DEVICE}"), settings=settings, results=shown(all_measured()))

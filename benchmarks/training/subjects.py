@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from training_parts import DEVICE
+from training_parts import DEVICE, autocast
 
 from qpsbgd_files.atomic import writing
 
@@ -57,7 +57,7 @@ class Subject:
         model.train()
         for step, batch in enumerate(self.batches(steps, seed=0, training=True)):
             optimizer.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16, enabled=DEVICE == "cuda"):
+            with autocast():
                 loss = self.loss(model, batch)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -33,7 +33,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import training_parts as parts
-from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
+from kept_rows import tuned
+from training_parts import DEVICE_NAME, accuracy, convolutional, dense, digits, fashion, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryLayer
@@ -86,18 +87,25 @@ REAL_RATES = (0.001, 0.003, 0.01)
 """Rates of norms and biases for the tuned methods, tried at the best learning rate; it is found at their default."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is trained for which budgets, in epochs or steps; left out are some methods at some budgets."""
+
+    budgets: tuple = (1, 3, 10)
+    higher: bool = True
+    chosen_up_to: int = 3
+    left_out: dict = field(default_factory=dict)
+    ours_alone: bool = False
+
+
 @dataclass(frozen=True)
-class Images:
-    """A classifier of images: batches of `batch` for `epochs` epochs, scored by accuracy."""
+class Images(Task):
+    """A classifier of images: batches of `batch`, scored by accuracy."""
 
     build: object
     data: object = mnist
     batch: int = 100
-    budgets: tuple = (1, 3, 10)
-    higher: bool = True
-    chosen_up_to: int = 3
-    left_out: dict = field(default_factory=lambda: {10: ("printed",)})
-    ours_alone: bool = False
+    left_out: dict = field(default_factory=lambda: {10: ("printed",)}, kw_only=True)
 
     def has_real_part(self):
         """Whether the network has parameters besides binary weights, such as norms and biases."""
@@ -127,7 +135,7 @@ class Images:
         model.eval()
         with torch.no_grad():
             score = accuracy(model, test_inputs, test_targets)
-        return {"score": score, "seconds": time.perf_counter() - start}
+        return {"score": score, "clock": time.perf_counter() - start}
 
 
 def with_cosine(optimizer, steps):
@@ -137,15 +145,13 @@ def with_cosine(optimizer, steps):
     return optimizer
 
 
-@dataclass(frozen=True)
-class Adult:
+@dataclass(frozen=True, kw_only=True)
+class Adult(Task):
     """Ten layers on 512 rows of Adult, `budget` epochs of 32 batches of 16; the mean loss on them in the last epoch."""
 
     budgets: tuple = (4, 16)
     higher: bool = False
     chosen_up_to: int = 16
-    left_out: dict = field(default_factory=dict)
-    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing, **scale):
         from qpsbgd_paper.datasets.adult import training_rows
@@ -162,19 +168,17 @@ class Adult:
 
         made = {"rows": batches(512, 16, steps), "optimizers": [make(model, steps)]}
         losses = fit(model, loss, **made, measure=lambda: loss(slice(None)).item())
-        return {"score": sum(losses[-32:]) / 32, "seconds": time.perf_counter() - start}
+        return {"score": sum(losses[-32:]) / 32, "clock": time.perf_counter() - start}
 
 
-@dataclass(frozen=True)
-class Citation:
+@dataclass(frozen=True, kw_only=True)
+class Citation(Task):
     """The graph network of the paper's citation experiments, `budget` steps; accuracy at the best validation score."""
 
     graph: str
     budgets: tuple = (100,)
-    higher: bool = True
     chosen_up_to: int = 100
     left_out: dict = field(default_factory=lambda: {100: SCALED})
-    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
@@ -197,7 +201,7 @@ class Citation:
             every=10,
         )
         validation, test = max(scores, key=lambda pair: pair[0])
-        return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}
+        return {"score": validation if choosing else test, "clock": time.perf_counter() - start}
 
 
 HELD_OUT = dict.fromkeys((1, 3, 10), ("proxquant", "printed", "bc-adam, default"))
@@ -226,8 +230,8 @@ TASKS = {
     "fashion-cnn-bn": Images(partial(convolutional, norm=True), fashion, left_out=HELD_OUT),
     "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10), chosen_up_to=10, left_out={}),
     "adult-10": Adult(),
-    "cora": Citation("cora"),
-    "pubmed": Citation("pubmed"),
+    "cora": Citation(graph="cora"),
+    "pubmed": Citation(graph="pubmed"),
     **{
         f"{name}{'-bn' * norm}": Images(
             partial(parts.converted, [features, 256, 256, classes], norm=norm),
@@ -259,8 +263,7 @@ def run(*, task, method, lr, real, budget, seed, choosing):
     def make(model, steps):
         return METHODS[method](model, lr, {"steps": steps, "real": {"lr": real} if real else {}})
 
-    found = TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
-    return {"score": found["score"], "clock": found["seconds"]}
+    return TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
 
 
 def results_of(jobs, workers, run=run):
@@ -284,52 +287,40 @@ def chosen_rates(workers, task, wanted):
 
     Long budgets take those of the longest for which there was a choice.
     """
-    limit = TASKS[task].chosen_up_to
-    options = {pair: {"lr": None, "real": None} for pair in wanted}
-    tuned = {
-        (method, min(budget, limit)): options[method, budget].copy() for method, budget in wanted if method in GRIDS
-    }
-    tune(workers, task, tuned, {pair: GRIDS[pair[0]] for pair in tuned}, "lr")
-    if tuned and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
-        tune(workers, task, tuned, dict.fromkeys(tuned, REAL_RATES), "real")
-    return {(method, b): tuned.get((method, min(b, limit)), options[method, b]) for method, b in wanted}
+    homes = {(method, budget): (method, min(budget, TASKS[task].chosen_up_to)) for method, budget in wanted}
+    options = {home: {"lr": None, "real": None} for home in homes.values()}
+    grids = {home: GRIDS[home[0]] for home in options if home[0] in GRIDS}
+    tune(workers, task, options, grids, "lr")
+    if grids and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
+        tune(workers, task, options, dict.fromkeys(grids, REAL_RATES), "real")
+    return {pair: options[home] for pair, home in homes.items()}
 
 
 def tune(workers, task, options, grids, name):
-    """Set this option of every method and budget to the best of its grid; a best value at an edge extends the grid."""
-    sign, grids = 1 if TASKS[task].higher else -1, {pair: [*grid] for pair, grid in grids.items()}
-    while grids:
-        jobs = [
-            {"task": task, "method": m, "budget": b, **options[m, b], name: rate, "seed": 1000, "choosing": True}
-            for (m, b), rates in grids.items()
-            for rate in rates
-        ]
-        scores = iter([sign * result["score"] for result in results_of(jobs, workers)])
-        wider = {}
-        for pair, rates in grids.items():
-            own = {rate: next(scores) for rate in rates}
-            best = options[pair][name] = max(own, key=own.get)
-            if best in (min(rates), max(rates)) and len(rates) < 6:
-                factor = 1 / 3 if best == min(rates) else 3
-                wider[pair] = [*rates, float(f"{best * factor:.1g}")]
-        grids = wider
+    """Set this option of every method and budget to the best of its grid."""
+
+    def scores_of(wanted):
+        shared = {"task": task, "seed": 1000, "choosing": True}
+        jobs = [shared | {"method": m, "budget": b, **options[m, b], name: value} for (m, b), value in wanted]
+        sign = 1 if TASKS[task].higher else -1
+        return [sign * result["score"] for result in results_of(jobs, workers)]
+
+    for pair, best in tuned(grids, scores_of, digits=1).items():
+        options[pair][name] = best
 
 
 def summary(task, workers, kept, chosen, seeds):
     """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
     rates = chosen_rates(workers, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
-    shared = {
-        (m, b): [{"task": task, "method": m, **own, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
-        for (m, b), own in rates.items()
-    }
-    results_of([job for jobs in shared.values() for job in jobs], workers)  # together, so that no process waits
-    rows, better = {}, 1 if TASKS[task].higher else -1
-    for (method, budget), jobs in shared.items():
-        found = results_of(jobs, workers)
-        row = rows[method, budget] = {"budget": budget, "method": method, **rates[method, budget]}
-        row["scores"] = [result["score"] for result in found]
-        row["seconds"] = sorted(result["clock"] for result in found)[len(found) // 2]
+    settings = [{"task": task, "method": m, **own, "budget": b, "choosing": False} for (m, b), own in rates.items()]
+    jobs = [one | {"seed": seed} for one in settings for seed in seeds]
+    rows, better, found = {}, 1 if TASKS[task].higher else -1, iter(results_of(jobs, workers))
+    for (method, budget), own in rates.items():
+        row = rows[method, budget] = {"budget": budget, "method": method, **own}
+        results = list(islice(found, len(seeds)))
+        row["scores"] = [result["score"] for result in results]
+        row["seconds"] = sorted(result["clock"] for result in results)[len(results) // 2]
     rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
     for (method, budget), row in rows.items():
         for ours in OURS if method in GRIDS or "default" in method else ():
@@ -349,11 +340,10 @@ def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", re
     def make(model, steps):
         return QPSBGD(model, projection=projection, steps=steps, real={} if real == "auto" else {"lr": real}, **options)
 
-    found = chosen.run(make, budget=budget, seed=seed, choosing=True)
-    return {"score": found["score"], "clock": found["seconds"]}
+    return chosen.run(make, budget=budget, seed=seed, choosing=True)
 
 
-def compare(given, workers, device, option, values):
+def compare(given, workers, option, values):
     """Add a row for every task, budget and value of an option to the option's file."""
     file = given.into / TRIALS[option]
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
@@ -367,7 +357,7 @@ def compare(given, workers, device, option, values):
     jobs = [one | {"seed": 1000 + seed} for one in settings for seed in range(given.seeds)]
     found = iter([result["score"] for result in results_of(jobs, workers, run_trial)])
     rows += [one | {"scores": list(islice(found, given.seeds))} for one in settings]
-    write_json(file, {"made with": environment(), "device": device, "rows": rows})
+    write_json(file, {"made with": environment(), "device": DEVICE_NAME, "rows": rows})
 
 
 def value(text):
@@ -389,18 +379,17 @@ def main():
     parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
     parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
     given = parser.parse_args()
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     with Workers(given.processes) as workers:
         if compared := {option: values for option in TRIALS if (values := vars(given)[option])}:
             for option, values in compared.items():
-                compare(given, workers, device, option, values)
+                compare(given, workers, option, values)
             return
         for task in given.tasks:
             before = RESULTS / f"training_{task}.json"
             known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
             kept = {(row["method"], row["budget"]): row for row in known}
             rows = summary(task, workers, kept, given.methods, range(given.seeds))
-            settings = {"task": task, "seeds": given.seeds, "device": device}
+            settings = {"task": task, "seeds": given.seeds, "device": DEVICE_NAME}
             content = {"made with": environment(), "settings": settings, "rows": rows}
             write_json(given.into / f"training_{task}.json", content)
 

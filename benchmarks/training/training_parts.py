@@ -1,6 +1,7 @@
 """Networks and data of the benchmarks of training, and the accuracy of a model."""
 
 import os
+import time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,19 @@ from torch import nn
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE_NAME = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+
+
+def clock():
+    """Seconds by the clock, once the device has done all that it was asked for."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def autocast(**options):
+    """Passes in bfloat16 on a GPU."""
+    return torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda", **options)
 
 
 def dense(widths, *, norm=False, linear=BinaryLinear, activation=nn.Hardtanh, **options):
@@ -81,17 +95,20 @@ def prepared_images(parts, choosing, *, mean, deviation):
     return inputs, targets, test_inputs, test_targets
 
 
-@cache
-def fashion(choosing):
-    """Fashion-MNIST, in the folder fashion of QPSBGD_DATA: held out, run once with the defaults frozen."""
+def fashion_parts():
+    """Training images and labels of Fashion-MNIST and those for testing, from the folder fashion of QPSBGD_DATA."""
     from qpsbgd_paper.datasets.mnist import read_idx
 
     folder = Path(os.environ["QPSBGD_DATA"]) / "fashion"
-    parts = []
     for part in ("train", "t10k"):
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)))
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long())
-    return prepared_images(parts, choosing, mean=0.2860, deviation=0.3530)
+        yield torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3))
+        yield torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long()
+
+
+@cache
+def fashion(choosing):
+    """Fashion-MNIST: held out, run once with the defaults frozen."""
+    return prepared_images(fashion_parts(), choosing, mean=0.2860, deviation=0.3530)
 
 
 @cache

@@ -5,12 +5,15 @@ from functools import cache
 
 import networks
 import numpy as np
-from tables import crossed, enumerated, grouped, markdown, results, spread
+from matplotlib.figure import Figure
+from tables import crossed, enumerated, grouped, labelled, markdown, results, spread
 from training import METHODS, OURS, TASKS
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert
 from qpsbgd_paper.framework.claims import verdict
+from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.styles import RED
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -311,13 +314,27 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
     """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
     found = final_rows()
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
-    tasks = [task for task in names if task in found]
     table = [
-        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in tasks)]
+        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in names)]
         for method, label in methods.items()
-        if any(method in found[task] for task in tasks)
+        if any(method in found[task] for task in names)
     ]
-    return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
+    return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
+
+
+def today_figure():
+    """Scores on CIFAR-10's test images, one dot per run."""
+    rows = [row for row in results("networks")["rows"] if not row["choosing"]]
+    labels = {**DEFAULTS, **RIVALS, "float-sgd": REAL["float-sgd"]}
+    figure = Figure(figsize=(8.2, 2.6), layout="constrained")
+    for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
+        for place, method in enumerate(reversed(labels)):
+            scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
+            look = {"marker": "o", "color": RED if method in DEFAULTS else ink(), "linestyle": "", "markersize": 5}
+            axes.plot(scores, [place] * len(scores), **look)
+        labelled(axes, NETWORKS[task], "accuracy, %")
+        axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
+    return figure
 
 
 def lead(task):
@@ -357,7 +374,6 @@ def estimators():
         for data, rows in grouped(results("estimators")["rows"], "data").items()
     }
     names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
-    names = {name: title for name, title in names.items() if all(name in rows for rows in found.values())}
     body, ranks = [], {True: [], False: []}
     for data, rows in found.items():
         scores = [100 * np.mean(rows[name]["scores"]) for name in names]
