@@ -6,7 +6,7 @@ is added to the other term, times the scales of the norms, so that it can make u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +84,7 @@ class Sums(TorchFunctionMode):
         branch = self._branches.get(id(value)) if isinstance(value, Tensor) else None
         return branch if branch is not None and value._version == branch.version else None
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in ("add", "add_", "__add__", "__radd__", "__iadd__") and not kwargs:
             for one, other in (args[:2], args[1::-1]):
                 branch = self._branch(one)

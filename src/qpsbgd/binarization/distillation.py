@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.binarization.passes import answer, arguments
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.model_summary import evaluating
+from qpsbgd.nn.model_summary import evaluating, hooked
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Projection
 
@@ -77,7 +76,12 @@ def distill(
         optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss
     losses: list[Tensor] = []
-    with evaluating(student, teacher), _outputs(module for pair in inner for module in pair) as outputs:
+    outputs: dict[nn.Module, Tensor] = {}
+
+    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
+        outputs[module] = output
+
+    with evaluating(student, teacher), hooked(itertools.chain(*inner), keep):
         for layer in binary:
             layer.train()  # so that it records
         for given in itertools.islice(_repeated(batches), steps):
@@ -131,17 +135,3 @@ def _found(model: nn.Module, name: str, what: str) -> nn.Module:
         return model.get_submodule(name)
     except AttributeError as error:
         raise ValueError(f"the {what} has no module {name!r}; layers names modules of both models") from error
-
-
-@contextmanager
-def _outputs(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """The outputs of the modules in the latest pass."""
-    found: dict[nn.Module, Tensor] = {}
-
-    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
-        found[module] = output
-
-    with ExitStack() as hooks:
-        for module in modules:
-            hooks.enter_context(module.register_forward_hook(keep))
-        yield found

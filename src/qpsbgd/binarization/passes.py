@@ -50,9 +50,7 @@ class _Attention(TorchFunctionMode):
         super().__init__()
         self._made = made
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         compute = partial(func, *args, **(kwargs or {}))
         return self._made(compute) if func is F.scaled_dot_product_attention else compute()
 

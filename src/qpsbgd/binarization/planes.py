@@ -19,6 +19,7 @@ from torch import Tensor
 
 from qpsbgd.binarization.feedback import Feedback, Range
 from qpsbgd.binarization.kicks import PlaneSearch
+from qpsbgd.nn import sign
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver
 
@@ -77,7 +78,7 @@ class Fit:
         """Each plane the signs of what the planes before it leave, with scales refitted."""
         fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]))
         for _ in range(bits):
-            fit.planes = torch.cat([fit.planes, signs(weights - fit.approximation())[None]])
+            fit.planes = torch.cat([fit.planes, sign(weights - fit.approximation())[None]])
             fit.refit()
         return fit
 
@@ -183,11 +184,6 @@ class Fit:
         if len(self.planes) == 1:
             return self.image
         return self.image - self.metric @ (self.approximation() - self.scales[bit] * self.planes[bit])
-
-
-def signs(values: Tensor) -> Tensor:
-    """−1 where values are negative, otherwise 1."""
-    return torch.where(values >= 0, 1.0, -1.0).to(values)
 
 
 def best_scales(grams: Tensor, sides: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from qpsbgd.binarization.layer_fit import RIDGE, LayerFit
 from qpsbgd.binarization.moments import Moments, NormMoments, summable
-from qpsbgd.binarization.planes import Effort, Fit, best_scales, signs
+from qpsbgd.binarization.planes import Effort, Fit, best_scales
+from qpsbgd.nn import sign
 
 Rows = Callable[[], Iterator[Tensor]]
 """Makes all rows of a layer's inputs, part by part, the same ones every time."""
@@ -62,7 +63,7 @@ class WideLayer:
         self._scales = weights.new_empty(0, groups, len(self._blocks), m)
         for _ in range(bits):
             rest = self._weights - self._approximation()
-            self._planes = torch.cat([self._planes, signs(rest)[None]])
+            self._planes = torch.cat([self._planes, sign(rest)[None]])
             start = self._fit_scales()
         self._lost = {"rounding": start}
         self._margins = torch.zeros_like(self._planes)

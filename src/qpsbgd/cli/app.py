@@ -92,7 +92,8 @@ def _exit_code() -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()
         else:
-            complain("error", f"{error.format_message()}{_hint(error)} (see {_command(error)} --help)")
+            command = error.ctx.command_path if error.ctx else "qpsbgd"
+            complain("error", f"{error.format_message()}{_hint(error)} (see {command} --help)")
         return 2
     except typer.Abort:
         return 130
@@ -109,10 +110,6 @@ def _words(error: Exception) -> str:
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-
-
-def _command(error: Any) -> str:
-    return error.ctx.command_path if error.ctx else "qpsbgd"
 
 
 def _hint(error: Any) -> str:

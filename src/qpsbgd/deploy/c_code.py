@@ -11,7 +11,7 @@ from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
-from qpsbgd.deploy.c_values import Constants, Frame, Values
+from qpsbgd.deploy.c_values import SCRATCH, Constants, Frame, Values
 from qpsbgd_files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
@@ -167,8 +167,7 @@ class _Network:
     def ram_bytes(self) -> int:
         last = self.functions[-1].after
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
-        scratch = 4 * (self.constants.scratch + self.constants.whole_scratch)
-        return outputs + scratch + sum(map(self._bytes, self._buffers))
+        return outputs + 4 * sum(self.constants.scratch.values()) + sum(map(self._bytes, self._buffers))
 
     def texts(self, name: str) -> dict[str, str]:
         """The header, the source and a program that reads samples and prints outputs, by file name."""
@@ -225,10 +224,8 @@ class _Network:
             + f"}} {buffer};\n"
             for buffer, sizes in self._buffers.items()
         )
-        if self.constants.scratch:
-            buffers += f"static float scratch[{self.constants.scratch}];\n"
-        if self.constants.whole_scratch:
-            buffers += f"static int32_t whole_scratch[{self.constants.whole_scratch}];\n"
+        scratch = {kind: count for kind, count in self.constants.scratch.items() if count}
+        buffers += "".join(f"static {kind} {SCRATCH[kind]}[{count}];\n" for kind, count in scratch.items())
         buffers += "".join(self.constants.helpers.values())
         helpers = f"typedef uint{word}_t word;\n" if "word" in bodies + constants else ""
         helpers += "".join(text for name, text in HELPERS.items() if name in bodies)

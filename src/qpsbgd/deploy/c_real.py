@@ -45,8 +45,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
         return nested([samples], [f"{over('unit', units)} {{", *body])
-    tables = Tables.best(weights, frame, uses=units)
-    tables.need(frame.constants, inputs)
+    tables = Tables.best(weights, frame, inputs=inputs, uses=units)
     blocks, signs = -(-inputs // frame.word), weights.array
     if before.kind != "real" and not before.rows:  # channels come last there
         signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
@@ -56,7 +55,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
         for plane, factor in enumerate(_factors(weights, frame))
     )
     clear = [over("unit", units), "    out[unit] = 0;"]
-    return nested([samples], [*clear, *tables.calls(inputs, source="in", stride=1, use=use)])
+    return nested([samples], [*clear, *tables.calls(source="in", stride=1, use=use)])
 
 
 def _in_blocks(signs: Array, word: int) -> Array:
@@ -77,8 +76,7 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
     count = int(slots.max()) + 1
     size = length * after.channels  # of a row of results
     uses, whole = max(1, rows.size * columns.size // (height * width)) * units, before.kind != "real"
-    tables = Tables.best(weights, frame, uses=uses)
-    tables.need(frame.constants, inputs, count * size)
+    tables = Tables.best(weights, frame, inputs=inputs, uses=uses, more=count * size)
     planes, blocks = len(weights.array), -(-inputs // frame.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
     words = frame.array("weights", _in_blocks(signs, frame.word))
@@ -106,7 +104,7 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
         *(over("group", groups), f"{over('x', width)} {{"),
         f"const {before.type} *pixel = in + "
         + (f"(y * {width} + x) * {before.channels} + group * {inputs};" if whole else f"{channel} + y * {width} + x;"),
-        *tables.calls(inputs, source="pixel", stride=1 if whole else before.positions, use=use),
+        *tables.calls(source="pixel", stride=1 if whole else before.positions, use=use),
         *("}", done.loop("r", "y") + " {"),
         f"{tables.number} *row = sums + {slot}[{done.positions}[r]] * {size};",
         f"{tables.number} *to = out + {done.positions}[r] * {size if whole else length};",
@@ -135,8 +133,7 @@ def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) ->
     before, after = frame.before, frame.after
     inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
     count = high * wide * inputs
-    tables = Tables.best(weights, frame, uses=units)
-    tables.need(frame.constants, count)
+    tables = Tables.best(weights, frame, inputs=count, uses=units)
     signs = weights.array[0].reshape(groups, units, inputs, high, wide).transpose(0, 3, 4, 2, 1)
     words = frame.array("weights", _in_blocks(signs.reshape(groups, count, units), frame.word))
     down, across = frame.taps(rows, columns)
@@ -148,7 +145,7 @@ def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) ->
         f"const {before.type} *pixel = in + (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
         *(over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : pixel[k];", "}"),
         *(over("unit", units), "    out[unit] = 0;"),
-        *tables.calls(count, source="patch", stride=1, use=use),
+        *tables.calls(source="patch", stride=1, use=use),
     ]
     loops = [over("i", after.image[0]), over("j", after.image[1])]
     return nested([*loops, f"for (int32_t group = 0; group < {groups}; group++, out += {units})"], body)
@@ -162,7 +159,7 @@ def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame)
     rows, columns = (_added(table, *pair) for table, pair in zip(taps, ((down, gap), (right, step)), strict=True))
     pixels = [dy * gap * len(columns) + dx * step for dy in range(taps[0].shape[1]) for dx in range(taps[1].shape[1])]
     copy = len(rows) * len(columns)
-    frame.constants.need({}, scratch=copy + units * len(pixels))
+    frame.constants.need(copy + units * len(pixels), "float")
     names = frame.taps(rows, columns)
     terms = [f"w{k} * x[{place}]" for k, place in enumerate(pixels)]
     sums = [f"to[j] += {' + '.join(terms[k : k + 9])};" for k in range(0, len(terms), 9)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qpsbgd.deploy.c_values import Constants, Frame
+from qpsbgd.deploy.c_values import SCRATCH, Frame
 from qpsbgd_runtime.operations import Weights
 
 _MANY_LOOKUPS = 48
@@ -20,22 +20,26 @@ class Tables:
     """Sums with signs of the inputs that share a word of weights.
 
     Attributes:
+        inputs: How many inputs there are.
         word: Bits of a word, and inputs of a block.
         share: Inputs of a table, 4 or 8.
         each: Whether every unit has a factor of its own.
         source: C type of the inputs.
     """
 
+    inputs: int
     word: int
     share: int
     each: bool
     source: str
 
     @classmethod
-    def best(cls, weights: Weights, frame: Frame, *, uses: int) -> Tables:
-        """For tables of what goes in that are used so often."""
+    def best(cls, weights: Weights, frame: Frame, *, inputs: int, uses: int, more: int = 0) -> Tables:
+        """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers."""
         each = not isinstance(weights.coefficients, tuple)
-        return cls(frame.word, 8 if uses >= _MANY_LOOKUPS else 4, each, frame.before.type)
+        made = cls(inputs, frame.word, 8 if uses >= _MANY_LOOKUPS else 4, each, frame.before.type)
+        frame.constants.need(made.numbers + more, made.number, made._helpers())
+        return made
 
     @property
     def number(self) -> str:
@@ -45,15 +49,13 @@ class Tables:
     @property
     def scratch(self) -> str:
         """The array that begins with the tables."""
-        return "scratch" if self.source == "float" else "whole_scratch"
+        return SCRATCH[self.number]
 
-    def need(self, constants: Constants, inputs: int, more: int = 0) -> None:
-        """Ask for the functions that `calls` for so many inputs needs, the tables, and room for more numbers."""
+    def _helpers(self) -> dict[str, str]:
+        """The functions that `calls` needs, by name."""
         helpers = {"APART": _APART, f"signed_sums {self.source}": self._typed(_SIGNED_SUMS)}
         helpers[f"fill_{self._name}"] = self._typed(_FILL[self.share])
-        for count, _, _ in self._blocks(inputs):
-            helpers[self._look_up(count)] = self._function(count)
-        constants.need(helpers, **{self.scratch: self.numbers + more})
+        return helpers | {self._look_up(count): self._function(count) for count, _, _ in self._blocks()}
 
     def _typed(self, text: str) -> str:
         """C code for real numbers as code for these inputs."""
@@ -74,9 +76,9 @@ class Tables:
         """Sums of all tables."""
         return self.word // self.share * self.entries
 
-    def _blocks(self, inputs: int) -> list[tuple[int, int, int]]:
+    def _blocks(self) -> list[tuple[int, int, int]]:
         """Inputs per block, the first block and the one behind the last: of all full blocks, and of what is left."""
-        full, rest = divmod(inputs, self.word)
+        full, rest = divmod(self.inputs, self.word)
         return [(self.word, 0, full)] * (full > 0) + [(rest, full, full + 1)] * (rest > 0)
 
     def _look_up(self, count: int) -> str:
@@ -102,17 +104,16 @@ class Tables:
         head = {"name": self._look_up(count), "number": self.number, "given": given}
         return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
 
-    def calls(self, inputs: int, *, source: str, stride: int, use: str) -> list[str]:
+    def calls(self, *, source: str, stride: int, use: str) -> list[str]:
         """Statements that go through all inputs, block by block.
 
         Args:
-            inputs: How many.
             source: The place of the first one.
             stride: From one to the next.
             use: Statements that use the tables of block `block`, with LOOK_UP for the function.
         """
         lines = []
-        for count, begin, end in self._blocks(inputs):
+        for count, begin, end in self._blocks():
             place = f"{source} + block * {self.word * stride}"
             lines += [
                 f"for (int32_t block = {begin}; block < {end}; block++) {{",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from qpsbgd_runtime.operations import Array, Kind, Shape, words_of
 
+SCRATCH = {"float": "scratch", "int32_t": "whole_scratch"}
+"""Names of the arrays of scratch memory, by type."""
 C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
 
 
@@ -89,22 +92,19 @@ class Constants:
         bytes: Size of all arrays.
         texts: Their definitions.
         helpers: Functions that steps call, by name.
-        scratch: Real numbers that steps need besides their results while they run.
-        whole_scratch: Whole numbers, likewise.
+        scratch: Numbers that steps need besides their results while they run, by the C type of these.
     """
 
     word: int
     bytes: int = 0
     texts: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
-    scratch: int = 0
-    whole_scratch: int = 0
+    scratch: dict[str, int] = field(default_factory=lambda: {"float": 0, "int32_t": 0})
 
-    def need(self, helpers: dict[str, str], *, scratch: int = 0, whole_scratch: int = 0) -> None:
-        """Reserve the helpers and the scratch memory of a step."""
+    def need(self, numbers: int, kind: str, helpers: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Reserve so many numbers of scratch memory for a step, and its helpers."""
         self.helpers |= helpers
-        self.scratch = max(self.scratch, scratch)
-        self.whole_scratch = max(self.whole_scratch, whole_scratch)
+        self.scratch[kind] = max(self.scratch[kind], numbers)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""

@@ -151,8 +151,7 @@ class _Functions:
 
     def sum(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         shape, mean = self._shape(value), self.mean(value, dim, keepdim)
-        places = {axis_of(self.name, one) % len(shape) for one in _listed((dim,))}
-        return self._scaled(mean, float(math.prod(shape[at] for at in places)), 0.0)
+        return self._scaled(mean, math.prod(shape) / math.prod(self._shape(mean)), 0.0)
 
     def size(self, value: Any, dim: int | None = None) -> Any:
         sizes = _Sizes(self.name)  # a value of known shape has answered itself

@@ -36,11 +36,10 @@ class GraphBuilder:
         if isinstance(module, kinds.SKIPPED):
             return value
         if isinstance(module, (*kinds.DENSE, *kinds.CONVOLUTIONS)):
-            integer = value.small is not None and isinstance(module, BinaryLayer) and module.bits == 1
-            source = value.small if integer and value.small is not None else self.real(value)
-            steps = value.steps if integer else None
-            sums = self._append(kinds.weighted(name, module, integer=integer), source)
-            return Traced(name, module, sums=sums, steps=steps)
+            small = value.small if isinstance(module, BinaryLayer) and module.bits == 1 else None
+            source = self.real(value) if small is None else small
+            sums = self._append(kinds.weighted(name, module, integer=small is not None), source)
+            return Traced(name, module, sums=sums, steps=None if small is None else value.steps)
         if isinstance(module, SignActivation | QuantActivation):
             return self._activated(name, module, value)
         if isinstance(module, (*kinds.NORMS, *kinds.CLIPS)) or (
@@ -113,7 +112,7 @@ class GraphBuilder:
     def _append(self, operation: Operation, *sources: int) -> int:
         operation = replace(operation, inputs=sources)
         if self._values is not None:
-            self._values.append(operation.result(*(self._values[source] for source in operation.inputs)))
+            self._values.append(operation.result(*(self._values[source] for source in sources)))
         self._operations.append(operation)
         return len(self._operations)
 

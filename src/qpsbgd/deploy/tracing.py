@@ -108,25 +108,21 @@ def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
 class _Proxy(fx.Proxy):
     """A result that knows its shape, where the shape of a sample was given; the size of the batch stays free."""
 
-    def _like(self) -> torch.Tensor | None:
-        found: torch.Tensor | None = self.node.meta.get("like")
-        return found
-
     def __getattr__(self, name: str) -> Any:
-        like = self._like()
+        like = self.node.meta.get("like")
         if like is None or name not in ("shape", "ndim", "dtype", "device", "is_cuda", "is_nested", "requires_grad"):
             return super().__getattr__(name)
         return self.size() if name == "shape" else getattr(like, name)
 
     def size(self, dim: int | None = None) -> Any:
-        like = self._like()
+        like = self.node.meta.get("like")
         if like is None or dim == 0:
             return self.tracer.create_proxy("call_method", "size", (self, *(() if dim is None else (dim,))), {})
         sizes = (self.size(0), *like.shape[1:])
         return sizes if dim is None else sizes[dim]
 
     def dim(self) -> Any:
-        like = self._like()
+        like = self.node.meta.get("like")
         return self.tracer.create_proxy("call_method", "dim", (self,), {}) if like is None else like.ndim
 
     # fx records `x += y` as `x = x + y`, which is another thing where x has a second name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,12 +140,19 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
         found[module] = found.get(module, 0) + output.numel() * weight[0].numel() // _bits(module)
 
     kinds = (BinaryLayer, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    with evaluating(model), torch.no_grad(), ExitStack() as hooks:
-        for module in model.modules():
-            if isinstance(module, kinds):
-                hooks.enter_context(module.register_forward_hook(count))
+    counted = [module for module in model.modules() if isinstance(module, kinds)]
+    with evaluating(model), torch.no_grad(), hooked(counted, count):
         model(*arguments)
     return found
+
+
+@contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+    """Within the block, every call of one of these modules is followed by hook(module, arguments, output)."""
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(hook))
+        yield
 
 
 @contextmanager

@@ -57,6 +57,9 @@ class DescentOptimizer(BinaryOptimizer):
                 for weight in weights:
                     self._check_kept(weight, self.state[weight])
                 self._move(weights, [self.state[weight] for weight in weights], group)
+                for observer in self.observers:
+                    for weight in weights:
+                        observer(self._layers[weight], {})
         self._step_real()
         self._finish_step()
         return loss

@@ -49,6 +49,8 @@ class BinaryOptimizer(Optimizer):
     """What options must be, by name."""
     _copied: ClassVar[tuple[str, ...]] = ("_real", "_real_parts", "_beside", "_norms")
     """Attributes that torch does not copy or pickle by itself."""
+    observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
+    """Called with every layer that a step moves and the figures of its projection, if it has one."""
 
     def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
@@ -61,14 +63,12 @@ class BinaryOptimizer(Optimizer):
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
         members = [Members.of(group["params"]) for group in groups if "params" in group]
-        self._norms = norms = sum(one.norms for one in members)
+        self._norms = sum(one.norms for one in members)
         if defaults["warmup"] is None:
-            defaults["warmup"] = WARMUP if norms else 0.0
-        layers = {layer for one in members for layer in one.layers}
+            defaults["warmup"] = WARMUP if self._norms else 0.0
         self._choose(members, defaults)
         if defaults["lr"] is None:
-            modules = [module for one in members for module in one.modules]
-            defaults["lr"] = self._default_rate(layers, norms, modules, defaults)
+            defaults["lr"] = self._default_rate(members, defaults)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -147,6 +147,7 @@ class BinaryOptimizer(Optimizer):
         self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
         self._stuck_loss = StuckLoss()
         self._loss: float | None = None
+        self.observers = []
         self._late_answer = LateAnswer()
         self._skip: Tensor | None = None
         self._ranks = Ranks()
@@ -211,18 +212,17 @@ class BinaryOptimizer(Optimizer):
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
 
-    def _default_rate(
-        self, layers: set[BinaryLayer], norms: int, modules: list[nn.Module], options: dict[str, Any]
-    ) -> float:
+    def _default_rate(self, members: Sequence[Members], options: dict[str, Any]) -> float:
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
+        layers = {layer for one in members for layer in one.layers}
         if not layers:
             raise ValueError(NO_LAYER)
         counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        chained = max(map(chained_norms, modules), default=0)
-        return default_rate(factor, layers=counted, norms=norms, chained=chained, steps=options["steps"])
+        chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
+        return default_rate(factor, layers=counted, norms=self._norms, chained=chained, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""
@@ -291,11 +291,12 @@ class BinaryOptimizer(Optimizer):
         parts, members = iter(self._real_parts), set()
         for own, group in zip(self.param_groups, groups, strict=True):
             binary = own["params"][0] in self._layers
-            members |= set(group["params"]) if binary else set()
-            if not binary:
+            if binary:
+                members |= set(group["params"])
+                missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
+            else:
                 group.setdefault("vector_factor", 1.0)
-            # "differentiable" is added by torch itself.
-            missing = set(self.defaults) - {*group, "differentiable"} if binary else next(parts).missing(group)
+                missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
             if own["steps"] is not None and own["steps"] != group["steps"]:

@@ -150,10 +150,9 @@ class Checkpoint:
                     f"run, or {_ADVICE}{f'. Could not be put back: {lost}' if lost else ''}"
                 ) from error
         torch.set_rng_state(state["random"]["cpu"])
-        if torch.cuda.is_available():
-            for name, random in state["random"].items():
-                if name.startswith("cuda") and int(name.split()[1]) < torch.cuda.device_count():
-                    torch.cuda.set_rng_state(random, int(name.split()[1]))
+        for index in range(torch.cuda.device_count()):
+            if f"cuda {index}" in state["random"]:
+                torch.cuda.set_rng_state(state["random"][f"cuda {index}"], index)
         self.step = int(state["step"])
 
     def _load(self, name: str, state: Any) -> None:

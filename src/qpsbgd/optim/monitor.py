@@ -14,9 +14,8 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
-from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.parallel.shards import local
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,8 +93,7 @@ class Monitor:
         if not isinstance(optimizer, BinaryOptimizer):
             raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
         AT_LEAST_ONE.checked("every", every)
-        if epoch is not None:
-            AT_LEAST_ONE.checked("epoch", epoch)
+        AT_LEAST_ONE_OR_NONE.checked("epoch", epoch)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of a list of observations, got {callback!r}")
         self.observations: list[Observation] = []
@@ -161,8 +159,7 @@ class Monitor:
         if (self._steps() + 1) % self._every:
             return
         self._weights = {layer: local(layer.weight.detach()).clone() for layer in self._names()}
-        if isinstance(self._optimizer, QPSBGD):
-            self._optimizer.observers.append(self._hear)
+        self._optimizer.observers.append(self._hear)
 
     def _hear(self, layer: BinaryLayer, figures: dict[str, float]) -> None:
         self._heard[layer] = figures
@@ -172,10 +169,9 @@ class Monitor:
         weights, heard, names, step = self._weights, self._heard, self._names(), self._steps()
         self._forget()
         observations = [
-            Observation(step, names[layer], _movement(layer, before) | heard.get(layer, {}))
+            Observation(step, names[layer], _movement(layer, before) | heard[layer])
             for layer, before in weights.items()
-            if before.numel()
-            and (layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None))
+            if layer in heard and before.numel()
         ]
         for one in observations:
             self._flips.setdefault(one.layer, []).append(one.figures["flip_rate"])
@@ -190,7 +186,7 @@ class Monitor:
 
     def _forget(self) -> None:
         self._weights, self._heard = {}, {}
-        if isinstance(self._optimizer, QPSBGD) and self._hear in self._optimizer.observers:
+        if self._hear in self._optimizer.observers:
             self._optimizer.observers.remove(self._hear)
 
 

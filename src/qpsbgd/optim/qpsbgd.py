@@ -76,7 +76,6 @@ class QPSBGD(BinaryOptimizer):
 
     rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
     _copied = (*BinaryOptimizer._copied, "_momentum", "_chosen", "_default")
-    observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     _solutions: list[Callable[[], list[Solution]]]
     _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
@@ -313,7 +312,7 @@ class QPSBGD(BinaryOptimizer):
 
     def _start_run(self) -> None:
         super()._start_run()
-        self._tapes, self._cached, self._solutions, self.observers = {}, {}, [], []
+        self._tapes, self._cached, self._solutions = {}, {}, []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
 
     def _adopt(self, layer: BinaryLayer) -> None:
@@ -337,7 +336,7 @@ class QPSBGD(BinaryOptimizer):
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         self._default = default_projection(
             [layer for one in members for layer in one.layers],
-            norms=sum(one.norms for one in members),
+            norms=self._norms,
             batch_norms=sum(one.batch_norms for one in members),
         )
         given = options["projection"]

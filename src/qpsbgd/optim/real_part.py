@@ -25,9 +25,13 @@ VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
 shorter runs, at most the second: chosen by the same benchmark and by benchmarks/training/training.py --real-rates.
 Real matrices lose with it, and so do biases of networks without norms."""
 
-_OURS = ("kind", "max_norm", "steps", "warmup", "vector_factor")
-"""Options of `real` that are not the torch optimiser's."""
-
+_OURS = {
+    "max_norm": (None, POSITIVE_OR_NONE),
+    "steps": (None, AT_LEAST_ONE_OR_NONE),
+    "warmup": (0.0, BELOW_ONE),
+    "vector_factor": (1.0, POSITIVE),
+}
+"""Options of `real` that are not the torch optimiser's: their defaults, and what they must be."""
 
 _TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)
 """torch's own kinds that take sparse gradients beside others."""
@@ -56,11 +60,10 @@ class RealPart:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
-        POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
-        POSITIVE.checked("vector_factor", options.get("vector_factor", 1.0))
-        AT_LEAST_ONE_OR_NONE.checked("steps", options.get("steps"))
-        BELOW_ONE.checked("warmup", options.get("warmup", 0.0))
-        own = {name: value for name, value in options.items() if name not in _OURS}
+        ours: dict[str, Any] = {name: options.get(name, default) for name, (default, _) in _OURS.items()}
+        for name, (_, rule) in _OURS.items():
+            rule.checked(name, ours[name])
+        own = {name: value for name, value in options.items() if name not in (*_OURS, "kind")}
         _check_known(kind, own)
         fused = {"fused": True} if _fusable(params) and not {"foreach", "differentiable"} & set(options) else {}
         defaults = {"lr": REAL_RATE, **fused} if "kind" not in options else {}
@@ -73,13 +76,9 @@ class RealPart:
                 f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
-        faster = norms and not {"lr", "kind"} & set(options)
-        optimizer.param_groups[0].update(
-            max_norm=options.get("max_norm"),
-            steps=options.get("steps"),
-            warmup=options.get("warmup", 0.0),
-            vector_factor=options.get("vector_factor", _vector_factor(options.get("steps")) if faster else 1.0),
-        )
+        if norms and not {"lr", "kind", "vector_factor"} & set(options):
+            ours["vector_factor"] = _vector_factor(ours["steps"])
+        optimizer.param_groups[0].update(ours)
         self._optimizer: Optimizer = optimizer
 
     @property
@@ -95,7 +94,7 @@ class RealPart:
 
     def missing(self, group: Mapping[str, Any]) -> set[str]:
         """The options that a saved group of this kind should have, but has not."""
-        return {*self._optimizer.defaults, *_OURS[1:]} - {*group, "differentiable"}
+        return {*self._optimizer.defaults, *_OURS} - {*group, "differentiable"}
 
     def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         """Take on a loaded group, and bring what an older torch has saved up to date."""
@@ -205,5 +204,5 @@ def _check_known(kind: Any, options: Mapping[str, Any]) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
     if unknown := sorted(set(options) - set(known)):
-        has = ", ".join([*list(known)[1:], *_OURS[1:]])
+        has = ", ".join([*list(known)[1:], *_OURS])
         raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")

@@ -168,15 +168,17 @@ def _digest(texts: Sequence[str]) -> int:
 
 
 def _difference(descriptions: Sequence[Sequence[str]]) -> str:
-    for rank, other in enumerate(descriptions):
-        for first, second in zip_longest(descriptions[0], other, fillvalue="nothing"):
-            if first != second:
-                return (
-                    f"the ranks train different models, or with different options: rank 0 has {first}, and rank {rank} "
-                    f"has {second}; make the same model and the same optimiser on every rank, "
-                    "without ZeroRedundancyOptimizer, which gives every rank a part of the parameters"
-                )
-    return "the ranks train different models, or with different options"
+    rank, first, second = next(
+        (rank, first, second)
+        for rank, other in enumerate(descriptions)
+        for first, second in zip_longest(descriptions[0], other, fillvalue="nothing")
+        if first != second
+    )
+    return (
+        f"the ranks train different models, or with different options: rank 0 has {first}, and rank {rank} has "
+        f"{second}; make the same model and the same optimiser on every rank, without ZeroRedundancyOptimizer, which "
+        "gives every rank a part of the parameters"
+    )
 
 
 def _drift(kind: str, sums: Sequence[Sequence[tuple[str, int]]]) -> str:

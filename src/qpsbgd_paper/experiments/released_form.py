@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.nn import sign
+from qpsbgd.optim.baselines import proximal_step
 
 OFFSET = 0.01
 """Added to gᵀx before its sign is taken, so that 0 counts as positive."""
@@ -128,7 +129,5 @@ class Step:
         elif self.method == "sign":
             layer.latent.sub_(grad.sign(), alpha=self.lr)
         if self.method == "proxquant":  # by 0.02 towards ±1, in both epochs
-            nearest = sign(layer.latent)
-            away = layer.latent - nearest
-            layer.latent.copy_(nearest + away.sign() * (away.abs() - 0.02).clamp(min=0))
+            layer.latent.copy_(proximal_step(layer.latent, 0.02))
         return 1 - live.double().mean().item()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.deploy import pack, to_c
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn import BinaryLinear, sign
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments.digits import split_digits
@@ -73,7 +73,7 @@ def one_neuron(layer: BinaryLinear, optimizer: QPSBGD) -> dict[str, Any]:
     size = ridge.square().mean().sqrt()
     family = QuboFamily(matrix, (-2 * pull / size)[:, None], torch.zeros(1, dtype=torch.float64))
     answer = make_solver("auto").solve(family).spins[:, 0]
-    signs = torch.where(pull < 0, -1.0, 1.0).to(answer)
+    signs = sign(pull).to(answer)
     energies = family.energies(torch.stack([signs, answer])[..., None])
     correlation = gram / torch.outer(gram.diagonal(), gram.diagonal()).sqrt().clamp_min(1e-12)
     return {

@@ -10,7 +10,7 @@ from qpsbgd_paper.report import drawings
 from qpsbgd_paper.report.rendering import fit, legend_columns, on_white, svg, tidy
 from qpsbgd_paper.report.scales import exits, finite, may_be_log, y_range
 from qpsbgd_paper.report.styles import Style, grouped, line_labels, line_styles
-from qpsbgd_paper.report.summaries import Summary, check, file_name
+from qpsbgd_paper.report.summaries import Summary, check, curves_of, file_name
 
 try:
     from matplotlib.axes import Axes
@@ -70,8 +70,7 @@ def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
 
 def shared_range(summary: Summary, series: Mapping[str, Any]) -> tuple[float, float, bool]:
     """Lowest and highest value to show in every panel of a series, so that panels can be compared; whether as logs."""
-    key = series["key"]
-    curves = [row["curves"][key] for case in summary["cases"] for row in case["rows"] if key in row["curves"]]
+    curves = [curve for case in summary["cases"] for curve in curves_of(case, series["key"]).values()]
     return y_range([curve["mean"] for curve in curves], may_be_log=may_be_log(series["label"]))
 
 
@@ -94,7 +93,7 @@ def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
     (y_label,), y_size = fit([str(series["label"])], height - _TICKS, size=11)
     low, high, log = shared_range(summary, series)
     for number, (axes, (_, case)) in enumerate(zip(grid.flat, panels, strict=False)):
-        curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
+        curves = curves_of(case, series["key"])
         for line, curve in curves.items():
             _plot(axes, curve, style=styles[line], label=labels[line])
         _finish(axes, y_limits=(low, high), log=log, ticks=4 if columns > 1 else 8)

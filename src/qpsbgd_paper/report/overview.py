@@ -11,7 +11,7 @@ import numpy as np
 
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import INK
-from qpsbgd_paper.report.summaries import Summary
+from qpsbgd_paper.report.summaries import Summary, rows_of
 from qpsbgd_paper.report.tables import NOTHING, Table, decimals_for, joined, number_text
 
 COLOURS: Mapping[str, str] = {
@@ -70,14 +70,14 @@ def overview(summaries: Iterable[Summary]) -> Table:
 
 def _own(summary: Summary, claim: Mapping[str, Any]) -> str:
     """QP-SBGD's mean: of the line the claim is about, else of the one that it is compared with, else as printed."""
-    forms = {row["line"] for row in _rows(summary) if row.get("kind") in ("ours", "paper", "variant")}
+    forms = {row["line"] for row in rows_of(summary) if row.get("kind") in ("ours", "paper", "variant")}
     lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in forms]
     return _mean(summary, claim, lines[0] if lines else PRINTED)
 
 
 def _rival(summary: Summary, claims: Claims) -> str:
     """Name and mean of the line that QP-SBGD is compared with, or of the other method that the claim is about."""
-    rows = {row["line"]: row for row in _rows(summary)}
+    rows = {row["line"]: row for row in rows_of(summary)}
     found = []
     for claim in claims:
         lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in rows]
@@ -86,10 +86,6 @@ def _rival(summary: Summary, claims: Claims) -> str:
             found.append(((others or lines[1:] or lines)[0], claim))
     names = dict.fromkeys(str(rows[line]["label"]) for line, _ in found)
     return f"{', '.join(names)} {_span(_mean(summary, claim, line) for line, claim in found)}" if found else NOTHING
-
-
-def _rows(summary: Summary) -> list[Mapping[str, Any]]:
-    return [row for case in summary.get("cases", ()) for row in case["rows"]]
 
 
 def _span(means: Iterable[str]) -> str:
@@ -174,7 +170,7 @@ def picture(summaries: Iterable[Summary]) -> str:
 
 def _control(summary: Summary, claim: Mapping[str, Any]) -> str:
     """The best control's mean, with its name where there are several."""
-    rows = [row for row in _rows(summary) if row.get("kind") == "control"]
+    rows = [row for row in rows_of(summary) if row.get("kind") == "control"]
     means = {line: _mean(summary, claim, line) for line in dict.fromkeys(row["line"] for row in rows)}
     found = [f"{line} {mean}" for line, mean in means.items() if mean != NOTHING]
     return ", ".join(found) or NOTHING

@@ -14,7 +14,7 @@ from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.overview import picture, sentence
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
-from qpsbgd_paper.report.summaries import Summary, check, file_name
+from qpsbgd_paper.report.summaries import Summary, check, curves_of, file_name, rows_of
 from qpsbgd_paper.report.tables import (
     IN_VIEW,
     SOURCES,
@@ -113,7 +113,7 @@ def _section(summary: Summary, key: str) -> str:
         about += f"<p>{IN_VIEW}: {_text(summary['chosen in view'])}</p>"
     command = f"<pre><code>{_text(summary['command'])}</code></pre>" if summary.get("command") else ""
     note = f'<p class="quiet">Figures: {many}. The best in each column is marked.</p>' if summary.get("metrics") else ""
-    rows = [row for case in summary.get("cases", ()) for row in case["rows"]]
+    rows = rows_of(summary)
     others = any(row.get("kind") != "ours" for row in rows)
     ours = {row["label"] for row in rows if others and row.get("kind") == "ours"}
     main = "".join(_table(table, ours=ours) for table in tables(summary))
@@ -190,7 +190,7 @@ def _class(name: str) -> str:
 
 def _curves(summary: Summary) -> str:
     """Data for the script, and a still figure for browsers without scripts."""
-    series = [one for one in summary.get("series", ()) if _has_curves(summary, one["key"])]
+    series = [one for one in summary.get("series", ()) if any(one["key"] in row["curves"] for row in rows_of(summary))]
     if not series:
         return ""
     still = "".join(f'<div class="static">{series_svg(summary, one)}</div>' for one in series)
@@ -227,9 +227,7 @@ def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
     for setting, cases in grouped(summary).items():
         panels = []
         for short, case in cases:
-            curves = {
-                row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]
-            }
+            curves = curves_of(case, series["key"])
             title = short if len(summary["cases"]) > 1 and short != setting else ""
             panels.append({"title": title, "y": limits, "curves": [_clean(curves.get(line)) for line in lines]})
         groups.append({"name": setting, "panels": panels})
@@ -244,10 +242,6 @@ def _clean(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "x": list(curve["x"]),
         **{key: [None if v != v else v for v in finite(curve[key])] for key in ("mean", "deviation")},
     }
-
-
-def _has_curves(summary: Summary, key: str) -> bool:
-    return any(key in row["curves"] for case in summary.get("cases", ()) for row in case["rows"])
 
 
 def _json(data: Any) -> str:

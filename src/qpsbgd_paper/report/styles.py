@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qpsbgd_paper.report.summaries import Summary
+from qpsbgd_paper.report.summaries import Summary, rows_of
 
 INK = "#808790"
 """A grey with contrast on white and on black."""
@@ -85,7 +85,7 @@ def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[st
 
 def line_kinds(summary: Summary) -> dict[str, str]:
     """The kinds of all lines, by name."""
-    return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
+    return {row["line"]: row.get("kind", "baseline") for row in rows_of(summary)}
 
 
 def _beside(summary: Summary, line: str) -> set[str]:
@@ -97,9 +97,8 @@ def _beside(summary: Summary, line: str) -> set[str]:
 def line_labels(summary: Summary) -> dict[str, str]:
     """The labels of all lines, by name, in the order of the rows; where two are the same, with the names added."""
     labels: dict[str, str] = {}
-    for case in summary.get("cases", ()):
-        for row in case["rows"]:
-            labels.setdefault(row["line"], row["label"])
+    for row in rows_of(summary):
+        labels.setdefault(row["line"], row["label"])
     times = Counter(labels.values())
     return {line: label if times[label] == 1 else f"{label} ({line})" for line, label in labels.items()}
 

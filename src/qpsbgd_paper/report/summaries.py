@@ -45,6 +45,16 @@ def read_summary(path: Path) -> dict[str, Any]:
     return content
 
 
+def rows_of(summary: Summary) -> list[Mapping[str, Any]]:
+    """The rows of all cases, one after the other."""
+    return [row for case in summary.get("cases", ()) for row in case["rows"]]
+
+
+def curves_of(case: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    """The curves of a series in a case, by line; not every line need have one."""
+    return {row["line"]: row["curves"][key] for row in case["rows"] if key in row["curves"]}
+
+
 def check(summary: Any) -> None:
     """Make sure that a summary can be shown.
 
