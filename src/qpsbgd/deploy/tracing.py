@@ -127,7 +127,9 @@ class _Proxy(fx.Proxy):
 
     def __iter__(self) -> Iterator[Any]:
         parts: int | None = self.node.meta.get("parts")
-        return super().__iter__() if parts is None else (self[at] for at in range(parts))
+        if parts is None:
+            return super().__iter__()
+        return (self.tracer.create_proxy("call_function", operator.getitem, (self, at), {}) for at in range(parts))
 
     def dim(self) -> Any:
         like = self._like()
