@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from qpsbgd.binarization.passes import answer, arguments
 from qpsbgd.nn import BinaryLayer
@@ -53,7 +54,7 @@ def distill(
             `DataLoader` may draw crops and flips anew. Those of an iterator are kept and repeated.
         steps: Steps to make.
         loss: A function of the outputs of student and teacher; by default their squared difference as a share of the
-            teacher's variance. For embeddings use `embedding_loss`.
+            teacher's variance, the mean over the tensors of a tuple or dictionary. For embeddings use `embedding_loss`.
         layers: Names of modules in both models, such as the blocks of a transformer, whose outputs should agree too,
             with equal weight. With one bit per weight, most networks need this.
         lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
@@ -76,9 +77,9 @@ def distill(
         optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss
     losses: list[Tensor] = []
-    outputs: dict[nn.Module, Tensor] = {}
+    outputs: dict[nn.Module, Any] = {}
 
-    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
+    def keep(module: nn.Module, _: Any, output: Any) -> None:
         outputs[module] = output
 
     with evaluating(student, teacher), hooked(itertools.chain(*inner), keep):
@@ -105,10 +106,27 @@ def distill(
     return torch.stack(losses).tolist() if losses else []
 
 
-def relative_error(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """‖outputs − wanted‖² as a share of ‖wanted − mean‖², the mean over all but the last dimension."""
-    rows, targets = outputs.flatten(0, -2), wanted.flatten(0, -2)
+def relative_error(outputs: Any, wanted: Any) -> Tensor:
+    """‖outputs − wanted‖² as a share of ‖wanted − mean‖², the mean over all but the last dimension.
+
+    Of one number per sample, (B,), the mean is over the samples; of several tensors, in a tuple or a dictionary, this
+    is the mean over the tensors.
+    """
+    pairs = list(zip(_tensors(outputs), _tensors(wanted), strict=True))
+    if not pairs:
+        raise ValueError(f"relative_error needs outputs with real tensors, got {type(outputs).__name__}; give loss=…")
+    return torch.stack([_share(*pair) for pair in pairs]).mean()
+
+
+def _share(outputs: Tensor, wanted: Tensor) -> Tensor:
+    rows, targets = (values.flatten(0, -2) if values.ndim > 1 else values for values in (outputs, wanted))
     return (rows - targets).square().sum() / (targets - targets.mean(0)).square().sum().clamp(min=1e-30)
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    """What a model returns for its samples; not a loss."""
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in leaves if leaf.is_floating_point() and leaf.ndim]
 
 
 def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qpsbgd.binarization.branches import Branch, Sums
+from qpsbgd.nn.conversion import is_converted
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
@@ -55,6 +56,22 @@ class _Attention(TorchFunctionMode):
         return self._made(compute) if func is F.scaled_dot_product_attention else compute()
 
 
+class _WeightReads(TorchFunctionMode):
+    """While it is entered, calls `read(weight)` before a function computes with a parameter."""
+
+    def __init__(self, read: Callable[[nn.Parameter], None]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and not func.__name__.startswith("new_"):  # not its type and device alone
+            for leaf in tree_leaves((args, kwargs)):
+                if isinstance(leaf, nn.Parameter):
+                    self._read(leaf)
+        return result
+
+
 class Passes:
     """The passes of some batches through a model in evaluation mode.
 
@@ -78,23 +95,36 @@ class Passes:
         self._originals: dict[nn.Module, Any] = {}
 
     def calls(self) -> Counter[nn.Module]:
-        """How often the first batch's pass calls each module, in the order of the first calls."""
+        """How often the first batch's pass calls each module, in the order of the first calls.
+
+        A call counts twice if the pass also reads the module's weight elsewhere.
+        """
         found: Counter[nn.Module] = Counter()
+        running: list[nn.Module] = []
+        read: set[nn.Module] = set()
+        owners = {module._parameters.get("weight"): module for module in self._model.modules() if is_converted(module)}
 
         def count(module: nn.Module, *_: Any) -> None:
             found[module] += 1
+            running.append(module)
+
+        def note(weight: nn.Parameter) -> None:
+            if weight in owners and owners[weight] not in running:
+                read.add(owners[weight])
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
+            running.pop()
             if not sums.called(module, args, output) and not list(module.children()):
                 sums.begin(module, output)
 
         sums = Sums(lambda branch, _: self._summed.add(branch.layer))
-        with ExitStack() as hooks, sums:
+        with ExitStack() as hooks, sums, _WeightReads(note):
             for module in self._model.modules():
                 if not isinstance(module, torch.jit.ScriptModule):
                     hooks.enter_context(module.register_forward_pre_hook(count))
                     hooks.enter_context(module.register_forward_hook(after))
             self.run(0)
+        found.update(read & set(found))
         self._once = {module for module, number in found.items() if number == 1}
         return found
 

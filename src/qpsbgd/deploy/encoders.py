@@ -41,7 +41,10 @@ def _encoder(encoder: nn.TransformerEncoder, src: Any, *masks: Any, **options: A
 
 def _check_masks(*given: Any) -> None:
     if any(one is not None and one is not False for one in given):
-        raise RefusedError("masks of a TransformerEncoder cannot be deployed; call it with its input alone")
+        raise RefusedError(
+            "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
+            "F.scaled_dot_product_attention"
+        )
 
 
 ENCODERS: dict[type[nn.Module], Callable[..., Any]] = {

@@ -108,21 +108,36 @@ class _Functions:
             raise ValueError(f"{self.name} must multiply two values, or a value by a constant matrix")
         return self.builder.emit(Product(self.name), left, right)
 
+    def linear(self, value: Any, weight: Any, bias: Any = None) -> Traced:
+        if not (isinstance(value, Traced) and isinstance(weight, Tensor) and weight.ndim == 2):
+            raise ValueError(
+                f"{self.name} must multiply a value by a constant matrix; write left @ right for two values"
+            )
+        found = self.product(value, weight.T)
+        return found if bias is None else self._combined("add", found, bias)
+
     def transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
         order = list(range(len(self._shape(value))))
         first, second = (axis_of(self.name, dim) % len(order) for dim in (dim0, dim1))
         order[first], order[second] = order[second], order[first]
         return self.builder.emit(Transpose(self.name, tuple(order)), value)
 
-    def permute(self, value: Any, *dims: Any) -> Traced:
+    def permute(self, value: Any, *dims: Any) -> Any:
         wanted = [dim if dim >= 0 else dim + len(_listed(dims)) for dim in _listed(dims)]
+        if wanted[1:2] == [0]:  # the parts along the first dimension, as of qkv.permute(2, 0, 3, 1, 4)
+            rest = [dim - (dim > wanted[0]) for dim in wanted[1:]]
+            return [self.permute(part, rest) for part in self.unbind(value, wanted[0])]
         if wanted[:1] != [0]:
-            raise ValueError(f"{self.name} must leave the batch dimension first, got the order {wanted}")
+            raise ValueError(
+                f"{self.name} must leave the batch dimension first, or second for parts that are taken one by one, got "
+                f"the order {wanted}"
+            )
         return self.builder.emit(Transpose(self.name, tuple(dim - 1 for dim in wanted[1:])), value)
 
     def reshape(self, value: Any, *sizes: Any, shape: Any = None) -> Traced:
         batch, *rest = _listed(sizes if shape is None else (shape,))
-        free = batch == -1 and -1 not in rest
+        known_shape = self.builder.shape(value) if batch == -1 and -1 not in rest else None
+        free = batch == -1 and -1 not in rest and (known_shape is None or math.prod(known_shape) == math.prod(rest))
         if not (batch is BATCH or free) or not all(type(size) is int for size in rest):
             raise ValueError(
                 f"{self.name} must keep the batch dimension first: x.view(x.shape[0], …) or x.flatten(1), not its size "
@@ -153,11 +168,28 @@ class _Functions:
         shape, mean = self._shape(value), self.mean(value, dim, keepdim)
         return self._scaled(mean, math.prod(shape) / math.prod(self._shape(mean)), 0.0)
 
+    def largest(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
+        if dim is None or isinstance(dim, Traced):
+            raise ValueError(f"{self.name} must say which dimension: x.amax(2) or x.max(2)[0]")
+        shape = self._shape(value)
+        axes = sorted({axis_of(self.name, one) % len(shape) for one in _listed((dim,))})
+        order = (*(at for at in range(len(shape)) if at not in axes), *axes)
+        count = math.prod(shape[at] for at in axes)
+        rows = Reshape(self.name, (math.prod(shape) // count, count))
+        value = self._emitted([Transpose(self.name, order), rows], value)
+        kept = tuple(1 if at in axes else size for at, size in enumerate(shape) if keepdim or at not in axes)
+        return self.builder.emit(Reshape(self.name, kept), self.builder.apply(self.name, nn.MaxPool1d(count), value))
+
+    def largest_and_place(self, value: Any, dim: Any = None, keepdim: bool = False) -> list[Any]:
+        return [self.largest(value, dim, keepdim), None]  # no place: whatever takes it is refused
+
     def size(self, value: Any, dim: int | None = None) -> Any:
         sizes = _Sizes(self.name)  # a value of known shape has answered itself
         return sizes if dim is None else sizes[dim]
 
     def attribute(self, value: Any, name: str) -> Any:
+        if name == "values" and isinstance(value, list):
+            return value[0]
         if name != "shape":
             raise ValueError(f"{self.name} reads .{name}, which cannot be expressed without input_shape, if at all")
         return self.size(value)
@@ -229,6 +261,8 @@ class _Functions:
         return [self.builder.emit(Slice(self.name, axis, a, b), value) for a, b in itertools.pairwise([0, *ends])]
 
     def unbind(self, value: Any, dim: int = 0) -> list[Traced]:
+        if isinstance(value, list) and dim == 0:
+            return value
         axis = axis_of(self.name, dim)
         return [self._part(value, axis, at) for at in range(self._shape(value)[axis])]
 
@@ -292,6 +326,7 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (_Functions.concatenate, (torch.cat, torch.concat, torch.concatenate)),
     (_Functions.stack, (torch.stack,)),
     (_Functions.product, (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")),
+    (_Functions.linear, (F.linear,)),
     (_Functions.transpose, (torch.transpose, "transpose", torch.swapaxes, "swapaxes")),
     (_Functions.permute, (torch.permute, "permute")),
     (_Functions.reshape, (torch.reshape, "reshape", "view")),
@@ -304,6 +339,8 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     # torch_geometric puts a function of its own in the place of torch.index_select, which calls this one.
     (_Functions.index_select, (torch._VF.index_select, "index_select")),
     (_Functions.sum, (torch.sum, "sum")),
+    (_Functions.largest, (torch.amax, "amax")),
+    (_Functions.largest_and_place, (torch.max, "max")),
     (_Functions.size, ("size",)),
     (_Functions.dim, ("dim",)),
     (_Functions.attribute, (getattr,)),
@@ -320,7 +357,6 @@ _METHODS: dict[Any, Callable[..., Any]] = {target: method for method, targets in
 _SAME = "a deployed forward must do the same for every input; compute both sides and choose outside the network"
 _ADVICE = {
     **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne", "bool", "item", "where"), _SAME),
-    **dict.fromkeys(("max", "amax"), "write F.adaptive_max_pool2d(x, 1) or an nn.MaxPool"),
     **dict.fromkeys(("einsum", "bmm", "baddbmm"), "write it as transpose and left @ right"),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "erf"), "write the module around it: nn.Softmax, nn.GELU"),
     **dict.fromkeys(("cumsum", "tril", "triu"), "write x @ matrix, with a constant matrix of ones and zeros"),

@@ -103,7 +103,8 @@ _REFUSED: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Mish, nn.PReLU), "write nn.SiLU() or nn.LeakyReLU()"),
     **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time: deployed networks keep no state"),
     **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d), "write nn.GroupNorm(channels, channels)"),
-    **dict.fromkeys((nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
+    nn.Conv3d: "write nn.Conv2d, with one dimension among the channels",
 }
 """Advice for some modules that cannot be expressed."""
 
@@ -112,6 +113,8 @@ def unsupported(name: str, module: nn.Module) -> ValueError:
     """The error about a module that cannot be expressed."""
     supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
     others = f"supported are {supported}, and functions between them"
+    if nn.utils.parametrize.is_parametrized(module, "weight"):
+        others = 'put its weight in place first: nn.utils.parametrize.remove_parametrizations(layer, "weight")'
     return refusal(name, module, f"cannot be expressed; {_REFUSED.get(type(module), others)}")
 
 

@@ -61,6 +61,8 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
             for other in [key for key, value in known.items() if value is args[0]]:
                 known[other] = result
         known[node] = result
+        if isinstance(result, list):
+            node.meta["parts"] = len(result)
         if not isinstance(result, Traced):
             return result if isinstance(result, Tensor) else None
         return None if shape is None else torch.empty(0, *shape)

@@ -121,6 +121,12 @@ class _Proxy(fx.Proxy):
         sizes = (self.size(0), *like.shape[1:])
         return sizes if dim is None else sizes[dim]
 
+    def __iter__(self) -> Iterator[Any]:
+        parts: int | None = self.node.meta.get("parts")
+        if parts is None:
+            return super().__iter__()
+        return (self.tracer.create_proxy("call_function", operator.getitem, (self, at), {}) for at in range(parts))
+
     def dim(self) -> Any:
         like = self.node.meta.get("like")
         return self.tracer.create_proxy("call_method", "dim", (self,), {}) if like is None else like.ndim

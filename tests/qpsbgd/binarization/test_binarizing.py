@@ -209,6 +209,21 @@ class Twice(nn.Module):
         return self.end(self.inner(self.again(self.again(self.begin(x)))))
 
 
+class Tied(Twice):
+    """An autoencoder whose decoder is the encoder's matrix, transposed."""
+
+    def forward(self, x):
+        x = self.again(self.begin(x)).tanh() + self.inner.weight.new_zeros(6)
+        return self.end(self.inner(nn.functional.linear(x, self.again.weight.T)) @ self.unused.weight)
+
+
+def test_a_weight_that_is_read_outside_its_layer_stays_real():
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=r"again \(.*more than once\), unused \(.*never"):
+        _, report = binarize(Tied(), [torch.randn(50, 6)])
+    assert [row.name for row in report.rows] == ["inner"]
+
+
 def test_layers_that_cannot_be_binarised_are_named():
     torch.manual_seed(0)
     model, data = Twice(), [torch.randn(50, 6)]

@@ -156,6 +156,41 @@ def test_losses_are_those_of_their_formulas():
     assert embedding_loss(theirs, theirs) == 0
     assert embedding_loss(ours, theirs) == 1 - 0.5 + 5 * 0.5  # one cosine of two is 0; two similarities of four are off
 
+    assert relative_error(outputs[:, 0] + 1, wanted[:, 0]) == 1  # one number per sample: 2 / (1 + 1)
+    assert (
+        relative_error({"a": outputs, "b": wanted, "loss": wanted.sum()}, {"a": wanted, "b": wanted, "loss": 0}) == 0.25
+    )
+
+
+class Returning(nn.Module):
+    def __init__(self, network, form):
+        super().__init__()
+        self.network, self.form = network, form
+
+    def forward(self, x):
+        return self.form(self.network(x))
+
+
+FORMS = {
+    "numbers": lambda y: y[:, 0],
+    "a tuple": lambda y: (y, y[:, 1]),
+    "a dictionary": lambda y: {"logits": y, "cache": None},
+    "a tuple with a list": lambda y: (y, [y.square()]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_models_may_return_one_number_per_sample_or_several_tensors(form, teacher, batches):
+    teacher = Returning(nn.Sequential(*teacher), form)
+    student = binarize(teacher, batches, first=True, last=True, rounds=0).model
+    losses = distill(student, teacher, batches, steps=60, lr=0.01, layers=["", "network.3"])
+    assert sum(losses[-8:]) < sum(losses[:8])
+
+
+def test_outputs_without_tensors_need_a_loss(student, teacher, batches):
+    with pytest.raises(ValueError, match=r"relative_error.*got int.*loss="):
+        distill(Returning(student, lambda y: 3), Returning(teacher, lambda y: 3), batches)
+
 
 def test_what_cannot_be_distilled_is_refused(student, teacher, batches):
     with pytest.raises(ValueError, match="must have binary layers"):

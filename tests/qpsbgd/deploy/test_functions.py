@@ -49,6 +49,13 @@ class Calls(nn.Module):
         return self.function(x) if isinstance(self.function, nn.Module) else self.function(self, x)
 
 
+def heads_first(m, x):
+    parts = x.reshape(x.shape[0], 2, 2, 6, 7).permute(2, 0, 3, 1, 4)
+    query, key = parts.unbind(0)
+    left, right = (part.transpose(2, 3) for part in parts)
+    return query @ key.transpose(-2, -1) + parts[1].square() @ left - query @ right
+
+
 FUNCTIONS = {
     "strided slices": lambda m, x: x[:, 1::2, ::2, 1:6:3],
     "indices": lambda m, x: x[:, [2, 0, -1]].index_select(3, torch.tensor([6, 0])),
@@ -79,6 +86,13 @@ FUNCTIONS = {
         F.scaled_dot_product_attention(x, 2 * x, x, torch.zeros(6, 6).index_fill(1, torch.tensor([4, 1]), -torch.inf))
         - F.scaled_dot_product_attention(x, x, x, 3 * x[..., 1:], scale=0.7)
     ),
+    "heads before the batch": heads_first,
+    "parts of a list": lambda m, x: sum(k * part.square() for k, part in enumerate(x.chunk(2, 1))),
+    "a matrix of the module's own": lambda m, x: (
+        F.linear(x, m.token[0, 0], m.token[0, 0, :, 2]) @ F.linear(x, m.token[0, 0])
+    ),
+    "largest along dimensions": lambda m, x: x * x.amax((1, 3), keepdim=True) - x.max(dim=2).values[:, :, None],
+    "largest over points": lambda m, x: torch.max(x.flatten(2), 2, keepdim=True)[0] + x.flatten(2).amax(-1)[:, None],
     "converted types": lambda m, x: x.to(x.dtype).type(torch.float32).to(x.device).float(),
 }
 MODULES = {
@@ -120,7 +134,16 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: torch.cat([x, torch.ones(3, 1, 6, 7)], 1), r"write constant\.expand\(x\.shape\[0\], …\)"),
         (lambda m, x: x.to(torch.int64), r"cannot become torch\.int64; leave the conversion out"),
         (lambda m, x: x**0.5, r"a power of 1 to 4, got 0\.5; write it as products"),
-        (lambda m, x: x.amax((2, 3)), r"amax calls amax.* write F\.adaptive_max_pool2d\(x, 1\)"),
+        (lambda m, x: x.amax(0), r"amax must leave the batch dimension 0"),
+        (lambda m, x: x.max(), r"max_1 must say which dimension: x\.amax\(2\)"),
+        (lambda m, x: torch.max(x, 2 * x), r"max_1 must say which dimension"),
+        (lambda m, x: x.permute(2, 3, 0, 1), r"permute must leave the batch .*first, or second for parts"),
+        (lambda m, x: x.reshape(-1, 7), r"reshape must keep the batch dimension first"),
+        (
+            nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)),
+            r"function .*remove_parametrizations\(layer, \"weight",
+        ),
+        (nn.Conv3d(4, 4, 1), r"function \(Conv3d\).* channels"),
         (lambda m, x: torch.einsum("bcij,bcij->bc", x, x), r"calls einsum.* write it as transpose and left @ right"),
         (lambda m, x: x.expand(-1, -1, 6, 7), r"calls expand.* leave it out"),
         (lambda m, x: x.masked_fill(x, 1.0), r"must have a constant mask: a buffer"),
