@@ -68,9 +68,9 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         """
         if time_limit is not None:
             if "time_limit" in self.parameters:
-                return FamilySampler(dataclasses.replace(self._solver, time_limit=time_limit)).sample(
-                    bqm, num_reads=num_reads, seed=seed, **kwargs
-                )
+                solver: Any = self._solver
+                limited = FamilySampler(dataclasses.replace(solver, time_limit=time_limit))
+                return limited.sample(bqm, num_reads=num_reads, seed=seed, **kwargs)
             kwargs["time_limit"] = time_limit
         self.remove_unknown_kwargs(**kwargs)
         if num_reads < 1:

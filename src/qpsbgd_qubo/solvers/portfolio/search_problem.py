@@ -131,7 +131,7 @@ class DenseSearchProblem(SearchProblem):
             couplings, linear = couplings * factor, linear * factor
         largest = float(np.abs(couplings).sum(1).max() + np.abs(linear).max())
         self.dtype = np.float64 if _hidden(couplings, linear, largest) else np.float32
-        self.couplings = np.ascontiguousarray(couplings, self.dtype)
+        self.couplings: Array = np.ascontiguousarray(couplings, self.dtype)
         self.linear, self.rounded_linear = linear, linear.astype(self.dtype)
         n = len(linear)
         squares = np.einsum("ij,ij->", self.couplings, self.couplings, dtype=np.float64)
