@@ -143,23 +143,24 @@ def as_problem(value: Any) -> Problem:
         return read_problem(os.fspath(value))
     if isinstance(value, SparseIsing | DenseIsing):
         return Problem(value, "SPIN", tuple(range(value.num_spins)))
-    if isinstance(value, Mapping):
-        return _dict_problem(value)
-    if hasattr(value, "to_numpy_vectors"):  # dimod's models
-        return bqm_problem(value)
-    if hasattr(value, "tocoo"):  # scipy's matrices
+    if hasattr(value, "tocoo"):  # scipy's matrices, some of which are mappings, too
         entries = value.tocoo()
         if len(entries.shape) != 2 or entries.shape[0] != entries.shape[1]:
             raise ValueError(f"a matrix must have shape (n, n), got {entries.shape}")
         n = check_variables(entries.shape[0])
         return Problem(SparseIsing.from_qubo(n, entries.row, entries.col, entries.data), "BINARY", tuple(range(n)))
+    if isinstance(value, Mapping):
+        return _dict_problem(value)
+    if hasattr(value, "to_numpy_vectors"):  # dimod's models
+        return bqm_problem(value)
     if hasattr(value, "quadratic") and hasattr(value, "num_columns"):  # a QuboFamily, which needs torch
         return as_problem(DenseIsing.of_family(value))
     if hasattr(value, "__array__"):
         return qubo_problem(value)
     raise TypeError(
-        "a problem must be a file's path, a matrix of numpy or scipy, a dict (i, j) -> value, a model of dimod, a "
-        f"Problem, a SparseIsing or a QuboFamily, got {type(value).__name__}"
+        "a problem must be a file's path, a matrix of numpy or scipy, a dict (i, j) -> value, a BinaryQuadraticModel "
+        "of dimod (dimod.cqm_to_bqm makes one of a constrained model), a Problem, a SparseIsing or a QuboFamily, got "
+        f"{type(value).__name__}"
     )
 
 

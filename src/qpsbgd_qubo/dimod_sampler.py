@@ -38,8 +38,9 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
 
     @property
     def parameters(self) -> dict[str, list[str]]:
-        """What `sample` takes: `num_reads`, and `seed` where the solver has one."""
-        return {name: [] for name in ("num_reads", "seed") if name != "seed" or self._seed is not None}
+        """What `sample` takes: `num_reads`, and `seed` and `time_limit` where the solver has them."""
+        has = {"num_reads": True, "seed": self._seed is not None, "time_limit": hasattr(self._solver, "time_limit")}
+        return {name: [] for name, known in has.items() if known}
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -47,7 +48,13 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         return {"solver": repr(self._solver)}
 
     def sample(
-        self, bqm: dimod.BinaryQuadraticModel, *, num_reads: int = 1, seed: int | None = None, **kwargs: Any
+        self,
+        bqm: dimod.BinaryQuadraticModel,
+        *,
+        num_reads: int = 1,
+        seed: int | None = None,
+        time_limit: float | None = None,
+        **kwargs: Any,
     ) -> dimod.SampleSet:
         """The solver's answers, lowest energy first; `info` has its stats and whether the first is proven optimal.
 
@@ -56,8 +63,15 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
             num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
                 answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
             seed: Seed of the first read, instead of the solver's own.
+            time_limit: Seconds per read, instead of the solver's own.
             **kwargs: Ignored with a warning, as dimod requires.
         """
+        if time_limit is not None:
+            if "time_limit" in self.parameters:
+                solver: Any = self._solver
+                limited = FamilySampler(dataclasses.replace(solver, time_limit=time_limit))
+                return limited.sample(bqm, num_reads=num_reads, seed=seed, **kwargs)
+            kwargs["time_limit"] = time_limit
         self.remove_unknown_kwargs(**kwargs)
         if num_reads < 1:
             raise ValueError(f"num_reads must be at least 1, got {num_reads}")

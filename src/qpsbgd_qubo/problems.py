@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,12 @@ def qubo_problem(matrix: Any, *, offset: Any = 0.0) -> Problem:
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused
 def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
-    """The minimum of hᵀ g + gᵀ J g + offset over g ∈ {−1, +1}ⁿ, every entry of J counting once; J has shape (n, n)."""
+    """The minimum of hᵀ g + gᵀ J g + offset over g ∈ {−1, +1}ⁿ, every entry of J counting once; J has shape (n, n).
+
+    With labels, J is a dict (i, j) → value, and h a dict i → value or a list, as dimod's `sample_ising` takes them.
+    """
+    if isinstance(couplings, Mapping):
+        return _labelled(fields if isinstance(fields, Mapping) else dict(enumerate(fields)), couplings, offset)
     couplings = _matrix(couplings, name="J")
     fields = real(fields, "h", 1)
     if fields.shape != couplings.shape[:1]:
@@ -97,7 +102,16 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
 
 
 def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:
-    """The minimum of a dimod model over its own variables; couplings stay sparse."""
+    """The minimum of a dimod model over its own variables; couplings stay sparse.
+
+    Raises:
+        TypeError: It is one of dimod's other models.
+    """
+    if getattr(getattr(bqm, "vartype", None), "name", None) not in ("SPIN", "BINARY"):
+        raise TypeError(
+            f"a model of dimod must be a BinaryQuadraticModel, got {type(bqm).__name__}; dimod.cqm_to_bqm makes one of "
+            "a ConstrainedQuadraticModel"
+        )
     labels = tuple(bqm.variables)
     linear, quadratic, offset = bqm.to_numpy_vectors(variable_order=list(labels))
     return model_problem(bqm.vartype.name, linear, quadratic, offset=offset, labels=labels)
@@ -117,6 +131,14 @@ def model_problem(
     places = np.arange(n)
     entries = (np.concatenate([rows, places]), np.concatenate([cols, places]), np.concatenate([biases, linear]))
     return Problem(SparseIsing.from_qubo(n, *entries, offset), vartype, labels)
+
+
+def _labelled(fields: Mapping[Any, Any], couplings: Mapping[Any, Any], offset: Any) -> Problem:
+    labels = tuple(dict.fromkeys([*fields, *(label for pair in couplings for label in pair)]))
+    places = {label: place for place, label in enumerate(labels)}
+    rows, cols = ([places[pair[end]] for pair in couplings] for end in (0, 1))
+    linear = [fields.get(label, 0.0) for label in labels]
+    return model_problem("SPIN", linear, (rows, cols, list(couplings.values())), offset=offset, labels=labels)
 
 
 def check_variables(num_variables: int) -> int:

@@ -36,6 +36,7 @@ FORMS = {
     "matrix": MATRIX,
     "scipy": scipy.sparse.csr_matrix(MATRIX),
     "scipy array": scipy.sparse.coo_array(MATRIX),
+    "scipy dictionary": scipy.sparse.dok_matrix(MATRIX),
     "dict": {(int(i), int(j)): value for i, j, value in zip(*entries(), strict=True)},
     "dimod": dimod.BinaryQuadraticModel.from_qubo({(i, j): MATRIX[i, j] for i in range(3) for j in range(i, 3)}),
     "problem": qubo_problem(MATRIX),
@@ -64,6 +65,12 @@ def test_models_over_spins_are_solved_over_spins():
 def test_labels_of_a_dict_are_kept():
     answer = solve({("a", "a"): -1, ("a", "b"): 3.0, ("b", "b"): -2.0})
     assert answer.values == {"a": 0, "b": 1} and answer.value == -2
+
+
+def test_fields_and_couplings_of_spins_may_have_labels():
+    answer = solve(ising_problem({"a": 1.0}, {("a", "b"): 2, ("b", "a"): 1}, offset=5))
+    assert answer.values == {"a": -1, "b": 1} and answer.value == 1
+    assert solve(ising_problem([0.5, 0, 0], {(0, 1): 1, (1, 2): 1})).values == {0: -1, 1: 1, 2: -1}
 
 
 def test_the_highest_value_is_found_on_demand():
@@ -113,6 +120,8 @@ def test_a_solver_object_and_its_options_are_used():
         (1j * np.ones((2, 2)), ValueError, "must hold real numbers, got complex128"),
         (np.array([["a"]]), ValueError, "must hold real numbers"),
         (np.ones((2, 3)), ValueError, r"shape \(n, n\)"),
+        (dimod.ConstrainedQuadraticModel(), TypeError, "BinaryQuadraticModel.*cqm_to_bqm"),
+        (dimod.DiscreteQuadraticModel(), TypeError, "BinaryQuadraticModel.*DiscreteQuadraticModel"),
         (scipy.sparse.csr_matrix(np.ones((2, 3))), ValueError, r"shape \(n, n\)"),
         (scipy.sparse.csr_matrix(np.full((1, 1), np.nan)), ValueError, "must be finite"),
     ],

@@ -99,3 +99,12 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
         assert qpsbgd_qubo.FamilySampler
     with pytest.raises(AttributeError, match="no attribute 'Sampler'"):
         assert qpsbgd_qubo.Sampler
+
+
+def test_a_time_limit_is_taken_by_solvers_that_have_one():
+    bqm = dimod.generators.ran_r(5, 100, seed=0)
+    with pytest.warns(RuntimeWarning, match="no time"):
+        assert FamilySampler().sample(bqm, time_limit=0, seed=1).info["rounds"] == 0
+    assert "time_limit" in FamilySampler().parameters and "time_limit" not in FamilySampler("descent").parameters
+    with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="time_limit"):
+        FamilySampler("descent").sample(bqm, time_limit=1)

@@ -86,13 +86,13 @@ SEARCHES = (
     ("wide", "auto", {}, 768902427),
     ("uneven", "auto", {}, 2857284939),
     ("few couplings", "auto", {}, 1894418337),
-    ("dense", "portfolio", {"rounds": 4}, 894051542),
-    ("wide", "portfolio", {}, 1699620084),
-    ("grid", "portfolio", {"rounds": 25}, 1424863529),
-    ("graph", "portfolio", {"rounds": 15}, 705657382),
+    ("dense", "portfolio", {"rounds": 4}, 2583139423),
+    ("wide", "portfolio", {}, 1579291085),
+    ("grid", "portfolio", {"rounds": 25}, 1870895658),
+    ("graph", "portfolio", {"rounds": 15}, 848274342),
     ("dense graph", "portfolio", {"rounds": 12}, 3667137269),
     ("tour", "portfolio", {"rounds": 3}, 1789553446),
-    ("long tour", "portfolio", {"rounds": 15}, 958913666),
+    ("long tour", "portfolio", {"rounds": 15}, 23908926),
 )
 MOVES = {
     "graph, one by one": 501714796,
@@ -105,12 +105,12 @@ MOVES = {
 
 
 TRAILS = {
-    "graph, one by one": 3860235479,
-    "tour": 4245432606,
-    "long tour": 228885835,
-    "grid": 2322102019,
-    "graph": 3263267302,
-    "dense graph": 3875853948,
+    "graph, one by one": 1513162660,
+    "tour": 3550064457,
+    "long tour": 714435260,
+    "grid": 390651820,
+    "graph": 1158259307,
+    "dense graph": 2598832509,
 }
 
 

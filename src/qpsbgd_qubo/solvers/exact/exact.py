@@ -16,7 +16,7 @@ from qpsbgd_qubo.kernels import Array, kernels, thread_count
 from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
-from qpsbgd_qubo.solvers.exact.sphere_decoder import decode, least_shift
+from qpsbgd_qubo.solvers.exact.sphere_decoder import decode, exhaustion_work, least_shift
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import sign_start
@@ -109,7 +109,7 @@ class Exact(Solver):
 
         # All columns together as far as that takes well under a second, and less than trying all values of open spins.
         open_spins = (fixed == 0).sum(1)
-        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), _work(int(open_spins.max())) // 4 or 1)
+        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), exhaustion_work(int(open_spins.max())) // 4 or 1)
         begun = time.monotonic()
         search(np.arange(len(linear)), easy)
         per_node = (time.monotonic() - begun) / (easy * len(linear))
@@ -123,16 +123,16 @@ class Exact(Solver):
 
         hard = np.flatnonzero(nodes < 0)
         for count in np.unique(open_spins[hard]):
-            if easy < _work(int(count)) <= self.node_limit:
-                search_few(hard[open_spins[hard] == count], _work(int(count)))
+            if easy < exhaustion_work(int(count)) <= self.node_limit:
+                search_few(hard[open_spins[hard] == count], exhaustion_work(int(count)))
         hard = np.flatnonzero(nodes < 0)
-        for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
+        for column in hard[[exhaustion_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
             places = np.flatnonzero(fixed[column] == 0)
             inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
             found, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
             if kernels.exhaust(inside, fields, found, stop, thread_count()):
                 spins[column] = fixed[column]
-                spins[column, places], nodes[column] = found, _work(len(places))
+                spins[column, places], nodes[column] = found, exhaustion_work(len(places))
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
         if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
             warnings.warn(
@@ -142,11 +142,6 @@ class Exact(Solver):
             )
         search_few(hard, self.node_limit)
         return spins, nodes
-
-
-def _work(open_spins: int) -> int:
-    """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
-    return 1 << max(0, open_spins - 7)
 
 
 def _enumerate(family: QuboFamily) -> Tensor:

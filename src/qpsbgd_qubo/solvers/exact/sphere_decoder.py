@@ -57,5 +57,16 @@ def prove(couplings: Array, linear: Array, spins: Array, *, node_limit: int, sto
     kernels.fix_dominated(couplings, linear, fixed, stop, 1)
     shift = least_shift(couplings / 2)
     assert shift is not None
-    nodes = decode(couplings, linear, fixed, found, shift, node_limit, stop)
-    return found[0].astype(np.int8), bool(nodes[0] >= 0)
+    trying = exhaustion_work(len(spins))
+    nodes = decode(couplings, linear, fixed, found, shift, min(node_limit, trying), stop)
+    proven = bool(nodes[0] >= 0)
+    if not proven and trying <= node_limit and not stop[0]:  # its bounds are too weak
+        best = np.empty(len(spins))
+        if proven := bool(kernels.exhaust(couplings, linear[0], best, stop, thread_count())):
+            found[0] = best
+    return found[0].astype(np.int8), proven
+
+
+def exhaustion_work(open_spins: int) -> int:
+    """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
+    return 1 << max(0, open_spins - 7)

@@ -84,6 +84,7 @@ class OneHot:
         return found
 
 
+@np.errstate(over="ignore")  # a row without positive couplings, and negative ones far beyond them
 def _likely(couplings: Array) -> bool:
     """Whether most of some rows have equal couplings to spins that are so coupled, too: cheaper than looking at all."""
     rows = np.linspace(0, len(couplings) - 1, min(len(couplings), SAMPLE)).astype(int)

@@ -18,9 +18,10 @@ class Move:
     """One way to get a better answer from those in the pool."""
 
     # "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer differs
-    # from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and "shift" anneal
-    # within the groups of a problem that has some, from random places or from an answer, or make tabu moves where they
-    # are not hot; "cross" anneals those in which an answer differs from another
+    # from another; "tabu" makes tabu moves from an answer, a few of its spins flipped, and "kicks" makes few at a time
+    # and flips more between them; "assign" and "shift" anneal within the groups of a problem that has some, from random
+    # places or from an answer, or make tabu moves where they are not hot; "cross" anneals those in which an answer
+    # differs from another
     name: str
     hot: float = 0.0  # the first temperature, in units of the typical field, or of what a move within groups changes
     share: float = 1.0  # how often the move is tried whatever it gained, beside others
@@ -35,6 +36,7 @@ MOVES = (
     Move("reheat", 0.2),
     Move("between", 0.5),
     Move("tabu"),
+    Move("kicks"),
 )
 GROUP_MOVES = (
     Move("assign", 0.3, 6.0),
@@ -46,6 +48,12 @@ GROUP_MOVES = (
 """Where a problem has groups: most of the time, since single flips hardly lead from one valid answer to another."""
 POOL = 6  # most answers that are kept
 PATIENCE = 5  # rounds without a better answer after which sweeps are doubled
+KICK, KICK_UP_TO = 6, 2000
+"""A short tabu search begins with up to one spin in so many flipped; most spins for which these are worth their time.
+Chosen on set covers and on knapsacks of several constraints, whose slack bits long searches hardly move."""
+DOUBT = 2
+"""The round in which a problem with groups is annealed without them: if that is better at once, the groups are costs
+that look like constraints, such as the edges of an independent set, and all moves begin with the same chances."""
 TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100  # of the first round, which also shows how long a sweep takes, and of the next ones
 LONG_SWEEPS = 500
 """Of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
@@ -71,7 +79,8 @@ class PoolSearch:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        self.moves = MOVES if self.problem.groups is None else (*GROUP_MOVES, *MOVES)
+        moves = MOVES if self.problem.num_spins <= KICK_UP_TO else MOVES[:-1]
+        self.moves = moves if self.problem.groups is None else (*GROUP_MOVES, *moves)
         self.shares = np.array([move.share for move in self.moves])
         # Moves of unknown gain are tried first; beside moves within groups, others can wait.
         late = self.problem.groups is not None
@@ -99,6 +108,8 @@ class PoolSearch:
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
+        if self.rounds == DOUBT and self.problem.groups is not None and min(found, key=_energy)[1] < before:
+            self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
         self._tidy()
         self.rounds += 1
         self.stale = 0 if self.best[1] < before else self.stale + 1
@@ -108,8 +119,8 @@ class PoolSearch:
     def _drawn(self) -> tuple[int, int, int, int]:
         """The kind of a move, the answer it begins with (−1 for none), another answer and a seed."""
         seed = int(self.generator.integers(2**62))
-        if self.rounds < 2:
-            return 0, -1, -1, seed
+        if self.rounds < 2 or (self.rounds == DOUBT and self.problem.groups is not None):
+            return self.moves.index(FRESH) if self.rounds == DOUBT else 0, -1, -1, seed
         known = np.nan_to_num(self.gains, nan=1.5 * np.nan_to_num(self.gains).max() + 1e-30)
         shares = 0.7 * known / max(known.sum(), 1e-300) + 0.3 * self.shares / self.shares.sum()
         kind = int(self.generator.choice(len(known), p=shares / shares.sum()))
@@ -134,10 +145,25 @@ class PoolSearch:
             start[generator.integers(0, n, 1 + n // 50)] *= -1
             moves, tenure = 1 + int(sweeps * problem.moves_per_sweep), 10 + n // 100
             return problem.searched(start, moves=moves, tenure=tenure, seed=seed, stop=self.stop)
+        if move.name == "kicks":
+            return self._kicked(self.pool[base], moves=1 + int(sweeps * problem.moves_per_sweep), seed=seed)
         sites = problem.differing(spins, self.pool[other][0]) if move.name == "between" else None
         if sites is not None and len(sites) < 2:
             sites = None
         return problem.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
+
+    def _kicked(self, answer: Answer, *, moves: int, seed: int) -> Answer:
+        """Short tabu searches, each from the best spins so far with some flipped; so many moves in all."""
+        generator, n = np.random.default_rng(seed), len(answer[0])
+        for _ in range(max(1, moves // n)):
+            if self.stop[0]:
+                break
+            start = answer[0].copy()
+            start[generator.integers(0, n, generator.integers(1, 2 + n // KICK))] *= -1
+            seed = int(generator.integers(2**62))
+            found = self.problem.searched(start, moves=min(n, moves), tenure=10 + n // 100, seed=seed, stop=self.stop)
+            answer = min(found, answer, key=_energy)
+        return answer
 
     def _taken(self, base: int, answer: Answer) -> float:
         """Put an answer into the pool; how much lower it is than the one it began with, or than the best."""
@@ -146,7 +172,7 @@ class PoolSearch:
             return 0.0
         best = self.pool[0]
         # When the time is up, there is none to put large answers together.
-        merged = min(best, answer, key=lambda one: one[1]) if self.stop[0] else self.problem.merged(best[0], answer[0])
+        merged = min(best, answer, key=_energy) if self.stop[0] else self.problem.merged(best[0], answer[0])
         gain = max(0.0, self.pool[max(base, 0)][1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer
@@ -158,4 +184,8 @@ class PoolSearch:
 
     def _tidy(self) -> None:
         distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
-        self.pool = sorted(distinct.values(), key=lambda answer: answer[1])[:POOL]
+        self.pool = sorted(distinct.values(), key=_energy)[:POOL]
+
+
+def _energy(answer: Answer) -> float:
+    return answer[1]

@@ -1,8 +1,8 @@
 """One problem made ready for the moves of the portfolio: anneal, reheat, tabu moves, the best parts of two answers.
 
 Every move takes spins (n,) int8 and gives spins and their energy, without a constant. Couplings are searched in single
-precision, numbers beyond its range times a power of two; sparse answers are brought to a local minimum in double
-precision.
+precision, numbers beyond its range times a power of two, or in double precision where rounding would hide costs beside
+penalties; sparse answers are brought to a local minimum in double precision.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from qpsbgd_qubo.sparse import dot
 
 Answer = tuple[Array, float]
 
+VISIBLE, SAMPLE = 0.02, 100_000
+"""Of the spread of couplings or fields, the rounding error from which on it is hidden; couplings that are looked at."""
 TOO_MANY = 1_500_000  # spins and couplings above which one chain is annealed at a time instead of sixteen
 
 
@@ -121,19 +123,20 @@ class SparseSearchProblem(SearchProblem):
 
 
 class DenseSearchProblem(SearchProblem):
-    """A problem with a full matrix of couplings in single precision, (n, n), zero on the diagonal."""
+    """A problem with a full matrix of couplings, (n, n), zero on the diagonal, in single precision if that will do."""
 
     def __init__(self, couplings: Array, linear: Array) -> None:
         factor = range_factor(couplings, linear)
         if factor != 1:
             couplings, linear = couplings * factor, linear * factor
-        self.couplings = np.ascontiguousarray(couplings, np.float32)
-        self.linear, self.single_linear = linear, linear.astype(np.float32)
+        largest = float(np.abs(couplings).sum(1).max() + np.abs(linear).max())
+        self.dtype = np.float64 if _hidden(couplings, linear, largest) else np.float32
+        self.couplings: Array = np.ascontiguousarray(couplings, self.dtype)
+        self.linear, self.rounded_linear = linear, linear.astype(self.dtype)
         n = len(linear)
         squares = np.einsum("ij,ij->", self.couplings, self.couplings, dtype=np.float64)
         self.typical = math.sqrt(float(squares) / n)
-        largest = np.abs(self.couplings).sum(1, dtype=np.float64).max() + np.abs(linear).max()
-        self.threshold = np.array([8 * np.finfo(np.float32).eps * largest], np.float32)
+        self.threshold = np.array([8 * np.finfo(self.dtype).eps * largest], self.dtype)
         self.sites = np.arange(n, dtype=np.int32)
         self.moves_per_sweep = 0.1 * n
         self.groups = OneHot.of_dense(couplings, linear)
@@ -143,22 +146,22 @@ class DenseSearchProblem(SearchProblem):
     ) -> Answer:
         generator = np.random.default_rng(seed)
         begin = 2 * generator.integers(0, 2, self.num_spins, dtype=np.int8) - 1 if spins is None else spins
-        found, fields = begin.astype(np.float32), self._fields(begin)
+        found, fields = begin.astype(self.dtype), self._fields(begin)
         states = generator.integers(1, 2**63, size=1, dtype=np.uint64)
         where, made = self.sites if sites is None else sites, np.empty(1, np.int64)
-        heat = temperatures.astype(np.float32)
+        heat = temperatures.astype(self.dtype)
         kernels.anneal(self.couplings, fields[None], found[None], where, heat, states, made, stop, 1)
         answer = self._lowered(found, moves=0, tenure=0, seed=0, stop=stop)
         return answer if spins is None else min(answer, (spins, self._energy(spins)), key=lambda answer: answer[1])
 
     def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
-        return self._lowered(spins.astype(np.float32), moves=moves, tenure=tenure, seed=seed, stop=stop)
+        return self._lowered(spins.astype(self.dtype), moves=moves, tenure=tenure, seed=seed, stop=stop)
 
     def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
         return min(((each, self._energy(each)) for each in (spins, other)), key=lambda answer: answer[1])
 
     def _lowered(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
-        """Descent and this many tabu moves from `spins`, float32, which are changed."""
+        """Descent and this many tabu moves from `spins`, of the type of the couplings, which are changed."""
         fields = self._fields(spins)
         limits = (100 * self.num_spins + moves, moves, tenure, seed)
         flips = np.empty(1, np.int64)
@@ -167,9 +170,25 @@ class DenseSearchProblem(SearchProblem):
         return found, self._energy(found)
 
     def _fields(self, spins: Array) -> Array:
-        fields = np.empty_like(self.single_linear)
-        kernels.fields_of(self.couplings, self.single_linear, spins.astype(np.float32), fields)
+        fields = np.empty_like(self.rounded_linear)
+        kernels.fields_of(self.couplings, self.rounded_linear, spins.astype(self.dtype), fields)
         return fields
 
     def _energy(self, spins: Array) -> float:
         return dot(self.linear + self._fields(spins), spins.astype(np.float64)) / 2
+
+
+def _hidden(couplings: Array, linear: Array, largest: float) -> bool:
+    """Whether single precision hides by how much numbers of about the same size differ: costs beside large penalties.
+
+    These are the tenth of all couplings, or of all fields, that differ least without being equal; `largest` is the
+    largest sum of the sizes of a spin's couplings and field.
+    """
+    for values in (couplings.ravel()[:: couplings.size // SAMPLE | 1], linear):
+        ordered = np.sort(values)
+        tenth = max(1, len(ordered) // 10)
+        spreads = ordered[tenth:] - ordered[:-tenth]
+        least = spreads[spreads > 1e-12 * largest].min(initial=np.inf)
+        if 8 * np.finfo(np.float32).eps * largest > VISIBLE * least:
+            return True
+    return False

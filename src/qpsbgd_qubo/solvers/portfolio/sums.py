@@ -14,12 +14,14 @@ import numpy as np
 from qpsbgd_qubo.kernels import Array
 
 ALIKE = 1e-9  # relative difference up to which couplings are equal
-SAME = (1e-15, 1e-12, 1e-9)
-"""Relative differences up to which fields are in one ratio to weights: values of items may be far below penalties."""
+SAME = (1e-12, 1e-9)
+"""Relative differences up to which fields are in one ratio to weights, if no three are so up to the rounding errors of
+sums of couplings: values of items may be far below penalties."""
 HALF = 15  # spins of which all sums are made, twice: about 5 ms
 TRIES, REPEATS = 40, 3
 """Sets of numbers that are tried out, and how often the least miss may come before it is believed to be the least."""
-MOST_SUMS = 20_000  # sums of items that are kept; where there are more, evenly spaced ones
+MOST_SUMS, WORK = 20_000, 2_000_000
+"""Sums of items that are kept, evenly spaced ones of more; over all items no more than WORK, which takes 0.2 s."""
 CANDIDATES = 5  # best sums of items that are completed by slack
 
 
@@ -49,9 +51,10 @@ class Sums:
             if (np.abs(couplings[i] - expected) > ALIKE * np.abs(expected)).any():
                 return None
         ratios = -linear / weights
-        for same in SAME:
+        rounding = n * np.finfo(float).eps * np.abs(weights).sum()
+        for same in (rounding, *(each * np.abs(ratios).max() for each in SAME)):
             order = np.argsort(ratios)
-            steps = np.diff(ratios[order]) > same * np.abs(ratios).max()
+            steps = np.diff(ratios[order]) > same
             numbers = max(np.split(order, np.flatnonzero(steps) + 1), key=len)
             if len(numbers) >= 3:
                 break
@@ -86,6 +89,7 @@ class Sums:
         weights, signs = np.abs(self.weights[items]), np.sign(self.weights[items])
         costs = 2 * self.values[items] * signs
         sums, totals = np.array([-weights.sum()]), np.zeros(1)
+        most = min(MOST_SUMS, max(CANDIDATES, WORK // max(1, len(items))))
         steps: list[tuple[Array, Array]] = []
         for weight, cost in zip(weights, costs, strict=True):
             count = len(sums)
@@ -94,8 +98,8 @@ class Sums:
             before = np.concatenate([[np.inf], np.minimum.accumulate(totals[order])[:-1]])
             kept = order[totals[order] < before]
             kept = kept[sums[kept] <= self.target + slack + weights.max()]
-            if len(kept) > MOST_SUMS:
-                kept = kept[np.linspace(0, len(kept) - 1, MOST_SUMS).astype(int)]
+            if len(kept) > most:
+                kept = kept[np.linspace(0, len(kept) - 1, most).astype(int)]
             if stop[0]:
                 kept = kept[:1]
             steps.append((kept % count, kept >= count))

@@ -86,7 +86,7 @@ def test_what_the_decoder_cannot_prune_is_tried_out(kind, monkeypatch):
     solution = Exact().solve(family)
     assert solution.proven_optimal.all()
     # The decoder alone, with time enough, finds nothing better.
-    monkeypatch.setattr("qpsbgd_qubo.solvers.exact.exact._work", lambda count: 2**62)
+    monkeypatch.setattr("qpsbgd_qubo.solvers.exact.exact.exhaustion_work", lambda count: 2**62)
     alone = Exact().solve(family)
     if alone.proven_optimal.all():
         torch.testing.assert_close(alone.energies, solution.energies)

@@ -179,3 +179,19 @@ def test_four_couplings_of_a_row_are_tried_the_largest_first(larger, likely):
         for at in (6 + 2 * number, 7 + 2 * number):
             whole[:6, at] = whole[at, :6] = 2.0 + number
     assert _likely(whole) is likely
+
+
+def test_couplings_without_a_positive_one_raise_no_warning():
+    assert not _likely(np.eye(20) - 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_edges_of_an_independent_set_are_not_taken_for_one_hot_groups(seed):
+    generator = np.random.default_rng(0)
+    ends = np.stack(np.nonzero(np.triu(generator.random((300, 300)) < 0.05, 1)))
+    every = np.arange(300)  # −Σx + 2 Σ x_i x_j: a triangle has the couplings and fields of (1 − Σx)²
+    values = np.concatenate([np.full(300, -1.0), np.full(ends.shape[1], 2.0)])
+    problem = SparseIsing.from_qubo(300, *(np.concatenate([every, end]) for end in ends), values)
+    assert groups_of(problem) is not None
+    spins, _, _ = Portfolio(rounds=20, seed=seed).answer(problem)
+    assert problem.energy(spins[:, 0]) <= -73

@@ -2,6 +2,7 @@ import threading
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from sparse_problems import least_energy, model_of, random_sparse, torus
 
@@ -80,7 +81,7 @@ def test_all_columns_of_a_family_are_solved():
 
 def test_more_rounds_than_one_find_the_ground_state_of_a_grid():
     problem = torus(20, 20, seed=1)
-    energies = [solve(problem, solver=Portfolio(rounds=12, seed=seed)).energies.item() for seed in range(3)]
+    energies = [solve(problem, solver=Portfolio(rounds=20, seed=seed)).energies.item() for seed in range(3)]
     assert len(set(energies)) == 1
     assert energies[0] <= solve(problem, solver=Portfolio(rounds=1)).energies.item()
 
@@ -240,3 +241,42 @@ def test_an_answer_takes_the_place_of_the_one_it_began_with_or_joins_the_pool():
     assert [energy for _, energy in search.pool] == [-3, -2.5, -2]
     assert search._taken(-1, (spins, -5.0)) == 2
     assert [energy for _, energy in search.pool] == [-5, -2.5, -2, -5]
+
+
+@pytest.mark.parametrize("penalty", [1e5, 1e7])
+def test_costs_beside_large_penalties_are_seen_in_dense_problems(penalty):
+    generator = np.random.default_rng(0)
+    costs = np.triu(generator.normal(size=(60, 60)))
+
+    def least(penalty):  # of penalty · (Σx − 15)² + xᵀ costs x
+        return solve(costs + penalty * (np.ones((60, 60)) - 30 * np.eye(60))).value + 225 * penalty
+
+    assert least(penalty) == pytest.approx(least(100.0), abs=1e-4)
+
+
+def test_few_numbers_far_apart_are_tried_out_where_bounds_are_too_weak():
+    numbers = np.random.default_rng(0).integers(1, 10**9, 18).astype(float)
+    answer = solve(np.outer(numbers, numbers) - np.diag(numbers * numbers.sum()))
+    assert answer.proven_optimal.all()
+    halves = np.array([0.0])
+    for number in numbers:
+        halves = np.concatenate([halves, halves + number])
+    half = numbers.sum() / 2
+    assert abs(numbers @ list(answer.values.values()) - half) == np.abs(halves - half).min()
+
+
+def covered(elements, sets):
+    """Fewest sets that hold all elements, each in six of them, with slack bits: 20 (Σx − 1 − y − 2z − 2u)² and Σx."""
+    generator, matrix = np.random.default_rng(0), np.eye(sets + 3 * elements)
+    matrix[sets:, sets:] = 0
+    for element in range(elements):
+        weights = np.zeros(len(matrix))
+        weights[generator.permutation(sets)[:6]] = 1
+        weights[sets + 3 * element : sets + 3 * element + 3] = -1, -2, -2
+        matrix += 20 * (np.outer(weights, weights) - 2 * np.diag(weights))
+    return scipy.sparse.coo_array(matrix)
+
+
+def test_slack_bits_are_searched_by_many_short_searches():
+    sets = [solve(covered(60, 50), seed=seed).value + 20 * 60 for seed in range(3)]
+    assert np.mean(sets) <= 20  # 23 without them

@@ -178,3 +178,21 @@ def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
         monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.MOST_SUMS", most)
         chosen = Sums(weights, 0.0, values)._packed(np.arange(7), 28.0, NEVER)
         assert len(chosen) == most and chosen[0].tolist() == [1] * 7 and chosen[-1].tolist() == [-1] * 7
+
+
+def test_rounding_errors_of_long_sums_are_not_values():
+    numbers = np.random.default_rng(0).integers(1, 10**9, 500).astype(float)
+    rows, cols = np.triu_indices(500)
+    entries = np.where(rows == cols, numbers[rows] * (numbers[rows] - numbers.sum()), 2 * numbers[rows] * numbers[cols])
+    problem = SparseIsing.from_qubo(500, rows, cols, entries).to_dense()
+    assert not Sums.of(problem.couplings(), problem.linear[:, 0]).values.any()
+
+
+@pytest.mark.parametrize(("items", "most"), [(7, 6), (20, 5)])
+def test_of_many_items_fewer_sums_are_kept(monkeypatch, items, most):
+    monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.WORK", 42)
+    monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.CANDIDATES", 5)
+    kept = []
+    monkeypatch.setattr("numpy.linspace", lambda begin, end, count: kept.append(count) or np.arange(count))
+    Sums(np.arange(1.0, items + 1), 0.0, np.full(items, -1.0))._packed(np.arange(items), 500.0, NEVER)
+    assert set(kept) == {most}
