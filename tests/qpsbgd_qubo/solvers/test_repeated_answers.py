@@ -92,7 +92,7 @@ SEARCHES = (
     ("graph", "portfolio", {"rounds": 15}, 848274342),
     ("dense graph", "portfolio", {"rounds": 12}, 3667137269),
     ("tour", "portfolio", {"rounds": 3}, 1789553446),
-    ("long tour", "portfolio", {"rounds": 15}, 23908926),
+    ("long tour", "portfolio", {"rounds": 15}, 882442843),
 )
 MOVES = {
     "graph, one by one": 501714796,
@@ -106,8 +106,8 @@ MOVES = {
 
 TRAILS = {
     "graph, one by one": 1513162660,
-    "tour": 3550064457,
-    "long tour": 714435260,
+    "tour": 464126679,
+    "long tour": 2353205552,
     "grid": 390651820,
     "graph": 1158259307,
     "dense graph": 2598832509,

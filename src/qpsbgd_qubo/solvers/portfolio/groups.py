@@ -55,6 +55,11 @@ class OneHot:
         groups = np.unique(self.bases[differs])
         return np.flatnonzero(np.where(self.bases < 0, differs, np.isin(self.bases, groups))).astype(np.int32)
 
+    def kept(self, spins: Array) -> bool:
+        """Whether every group has exactly one spin that is up."""
+        up = np.bincount(self.bases[(self.bases >= 0) & (spins > 0)], minlength=self.bases.max() + 1)
+        return bool((up == 1).all())
+
     def annealed(
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Array:

@@ -52,8 +52,9 @@ KICK, KICK_UP_TO = 6, 2000
 """A short tabu search begins with up to one spin in so many flipped; most spins for which these are worth their time.
 Chosen on set covers and on knapsacks of several constraints, whose slack bits long searches hardly move."""
 DOUBT = 2
-"""The round in which a problem with groups is annealed without them: if that is better at once, the groups are costs
-that look like constraints, such as the edges of an independent set, and all moves begin with the same chances."""
+"""The round in which a problem with groups is annealed without them: if that is better at once by breaking them, the
+groups are costs that look like constraints, such as the edges of an independent set, and all moves begin with the same
+chances."""
 TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100  # of the first round, which also shows how long a sweep takes, and of the next ones
 LONG_SWEEPS = 500
 """Of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
@@ -102,13 +103,17 @@ class PoolSearch:
         tasks = [self._drawn() for _ in range(self.workers)]
         before = self.best[1] if self.pool else np.inf
         found = list(run(lambda task: self._made(*task, sweeps=sweeps), tasks))
+        doubted = self.problem.groups if self.rounds == DOUBT else None
         for (kind, base, _, _), answer in zip(tasks, found, strict=True):
+            if doubted is not None and answer[1] >= before:
+                continue  # not one for the pool, whose answers keep the groups
             gain = self._taken(base, answer)
             self.made[kind] += 1
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
-        if self.rounds == DOUBT and self.problem.groups is not None and min(found, key=_energy)[1] < before:
+        lowest = min(found, key=_energy)
+        if doubted is not None and lowest[1] < before and not doubted.kept(lowest[0]):
             self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
         self._tidy()
         self.rounds += 1

@@ -14,9 +14,8 @@ import numpy as np
 from qpsbgd_qubo.kernels import Array
 
 ALIKE = 1e-9  # relative difference up to which couplings are equal
-SAME = (1e-12, 1e-9)
-"""Relative differences up to which fields are in one ratio to weights, if no three are so up to the rounding errors of
-sums of couplings: values of items may be far below penalties."""
+SAME = (1e-15, 1e-12, 1e-9)
+"""Relative differences up to which fields are in one ratio to weights: values of items may be far below penalties."""
 HALF = 15  # spins of which all sums are made, twice: about 5 ms
 TRIES, REPEATS = 40, 3
 """Sets of numbers that are tried out, and how often the least miss may come before it is believed to be the least."""
@@ -51,10 +50,9 @@ class Sums:
             if (np.abs(couplings[i] - expected) > ALIKE * np.abs(expected)).any():
                 return None
         ratios = -linear / weights
-        rounding = n * np.finfo(float).eps * np.abs(weights).sum()
-        for same in (rounding, *(each * np.abs(ratios).max() for each in SAME)):
+        for same in SAME:
             order = np.argsort(ratios)
-            steps = np.diff(ratios[order]) > same
+            steps = np.diff(ratios[order]) > same * np.abs(ratios).max()
             numbers = max(np.split(order, np.flatnonzero(steps) + 1), key=len)
             if len(numbers) >= 3:
                 break

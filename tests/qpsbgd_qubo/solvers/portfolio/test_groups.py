@@ -6,7 +6,7 @@ from sparse_problems import random_sparse, torus
 
 from qpsbgd_qubo.kernels import NEVER, kernels
 from qpsbgd_qubo.solvers.portfolio.groups import OneHot, _likely
-from qpsbgd_qubo.solvers.portfolio.pool import GROUP_MOVES, MOVES, PoolSearch
+from qpsbgd_qubo.solvers.portfolio.pool import DOUBT, GROUP_MOVES, MOVES, PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio, _SparseProblem
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
 from qpsbgd_qubo.sparse import SparseIsing
@@ -195,3 +195,23 @@ def test_edges_of_an_independent_set_are_not_taken_for_one_hot_groups(seed):
     assert groups_of(problem) is not None
     spins, _, _ = Portfolio(rounds=20, seed=seed).answer(problem)
     assert problem.energy(spins[:, 0]) <= -73
+
+
+def test_groups_are_kept_with_exactly_one_spin_up_in_each():
+    couplings = np.kron(np.eye(2), 4 - 4 * np.eye(3))
+    groups = OneHot.of_dense(couplings, couplings.sum(1) - 4)
+    assert groups.kept(np.array([1, -1, -1, -1, -1, 1]))
+    assert not groups.kept(np.array([1, -1, -1, -1, -1, -1]))
+    assert not groups.kept(np.array([1, -1, 1, -1, 1, -1]))
+
+
+@pytest.mark.parametrize("energy", [-1e9, 1e9])
+def test_only_a_better_answer_without_groups_joins_the_pool(monkeypatch, energy):
+    couplings = np.kron(np.eye(4), 4 - 4 * np.eye(3))
+    search = PoolSearch(DenseSearchProblem(couplings, couplings.sum(1) - 4), workers=1, seed=0, stop=NEVER)
+    for _ in range(DOUBT):
+        search.round(map)
+    monkeypatch.setattr(PoolSearch, "_made", lambda *_, sweeps: (np.full(12, -1, np.int8), energy))
+    search.round(map)
+    assert (energy in [found for _, found in search.pool]) == (energy < 0)
+    assert (np.ptp(search.shares) == 0) == (energy < 0)  # all moves have the same chances

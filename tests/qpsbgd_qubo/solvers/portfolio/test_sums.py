@@ -180,14 +180,6 @@ def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
         assert len(chosen) == most and chosen[0].tolist() == [1] * 7 and chosen[-1].tolist() == [-1] * 7
 
 
-def test_rounding_errors_of_long_sums_are_not_values():
-    numbers = np.random.default_rng(0).integers(1, 10**9, 500).astype(float)
-    rows, cols = np.triu_indices(500)
-    entries = np.where(rows == cols, numbers[rows] * (numbers[rows] - numbers.sum()), 2 * numbers[rows] * numbers[cols])
-    problem = SparseIsing.from_qubo(500, rows, cols, entries).to_dense()
-    assert not Sums.of(problem.couplings(), problem.linear[:, 0]).values.any()
-
-
 @pytest.mark.parametrize(("items", "most"), [(7, 6), (20, 5)])
 def test_of_many_items_fewer_sums_are_kept(monkeypatch, items, most):
     monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.WORK", 42)
