@@ -150,8 +150,10 @@ def _wait_for_machines(link: Path, machine: str) -> None:
             if owner == machine:
                 return  # of a process that was killed: whoever has the lock is the only one of this machine
             if time.monotonic() > end:
-                hint = f"if the machine {owner} was stopped while it changed the file, remove this link"
-                raise OSError(error.errno, hint if owner else "this file system has no links", str(link)) from error
+                hint = "this file system has no symbolic links; choose a folder on a local disk"
+                if owner:
+                    hint = f"if the machine {owner} was stopped while it changed the file, remove this link"
+                raise OSError(error.errno, hint, str(link)) from error
         time.sleep(0.01)
 
 

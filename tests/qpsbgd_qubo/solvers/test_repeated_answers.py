@@ -86,13 +86,13 @@ SEARCHES = (
     ("wide", "auto", {}, 768902427),
     ("uneven", "auto", {}, 2857284939),
     ("few couplings", "auto", {}, 1894418337),
-    ("dense", "portfolio", {"rounds": 4}, 2583139423),
-    ("wide", "portfolio", {}, 1579291085),
-    ("grid", "portfolio", {"rounds": 25}, 1870895658),
-    ("graph", "portfolio", {"rounds": 15}, 848274342),
+    ("dense", "portfolio", {"rounds": 4}, 894051542),
+    ("wide", "portfolio", {}, 1552134654),
+    ("grid", "portfolio", {"rounds": 25}, 1424863529),
+    ("graph", "portfolio", {"rounds": 15}, 705657382),
     ("dense graph", "portfolio", {"rounds": 12}, 3667137269),
     ("tour", "portfolio", {"rounds": 3}, 1789553446),
-    ("long tour", "portfolio", {"rounds": 15}, 882442843),
+    ("long tour", "portfolio", {"rounds": 15}, 1625124404),
 )
 MOVES = {
     "graph, one by one": 501714796,
@@ -105,12 +105,12 @@ MOVES = {
 
 
 TRAILS = {
-    "graph, one by one": 1513162660,
-    "tour": 464126679,
-    "long tour": 2353205552,
-    "grid": 390651820,
-    "graph": 1158259307,
-    "dense graph": 2598832509,
+    "graph, one by one": 1143641303,
+    "tour": 4091663160,
+    "long tour": 4140557740,
+    "grid": 320777473,
+    "graph": 3519835647,
+    "dense graph": 1620503311,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,6 @@ MOVES = (
     Move("reheat", 0.2),
     Move("between", 0.5),
     Move("tabu"),
-    Move("kicks"),
 )
 GROUP_MOVES = (
     Move("assign", 0.3, 6.0),
@@ -80,8 +80,7 @@ class PoolSearch:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        moves = MOVES if self.problem.num_spins <= KICK_UP_TO else MOVES[:-1]
-        self.moves = moves if self.problem.groups is None else (*GROUP_MOVES, *moves)
+        self.moves = MOVES if self.problem.groups is None else (*GROUP_MOVES, *MOVES)
         self.shares = np.array([move.share for move in self.moves])
         # Moves of unknown gain are tried first; beside moves within groups, others can wait.
         late = self.problem.groups is not None
@@ -112,7 +111,7 @@ class PoolSearch:
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
-        lowest = min(found, key=_energy)
+        lowest = min(found, key=itemgetter(1))
         if doubted is not None and lowest[1] < before and not doubted.kept(lowest[0]):
             self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
         self._tidy()
@@ -144,13 +143,6 @@ class PoolSearch:
             return problem.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
         spins = self.pool[base][0]
         if move.name == "tabu":
-            generator = np.random.default_rng(seed)
-            start = spins.copy()
-            n = len(start)
-            start[generator.integers(0, n, 1 + n // 50)] *= -1
-            moves, tenure = 1 + int(sweeps * problem.moves_per_sweep), 10 + n // 100
-            return problem.searched(start, moves=moves, tenure=tenure, seed=seed, stop=self.stop)
-        if move.name == "kicks":
             return self._kicked(self.pool[base], moves=1 + int(sweeps * problem.moves_per_sweep), seed=seed)
         sites = problem.differing(spins, self.pool[other][0]) if move.name == "between" else None
         if sites is not None and len(sites) < 2:
@@ -158,16 +150,18 @@ class PoolSearch:
         return problem.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
 
     def _kicked(self, answer: Answer, *, moves: int, seed: int) -> Answer:
-        """Short tabu searches, each from the best spins so far with some flipped; so many moves in all."""
+        """Tabu searches with so many moves in all, short ones for few spins, each from the best with some flipped."""
         generator, n = np.random.default_rng(seed), len(answer[0])
-        for _ in range(max(1, moves // n)):
+        short = n <= KICK_UP_TO
+        for _ in range(max(1, moves // n) if short else 1):
             if self.stop[0]:
                 break
             start = answer[0].copy()
-            start[generator.integers(0, n, generator.integers(1, 2 + n // KICK))] *= -1
-            seed = int(generator.integers(2**62))
-            found = self.problem.searched(start, moves=min(n, moves), tenure=10 + n // 100, seed=seed, stop=self.stop)
-            answer = min(found, answer, key=_energy)
+            flips = generator.integers(1, 2 + n // KICK) if short else 1 + n // 50
+            start[generator.integers(0, n, flips)] *= -1
+            options = {"moves": min(n, moves) if short else moves, "tenure": 10 + n // 100}
+            found = self.problem.searched(start, **options, seed=int(generator.integers(2**62)), stop=self.stop)
+            answer = min(found, answer, key=itemgetter(1))
         return answer
 
     def _taken(self, base: int, answer: Answer) -> float:
@@ -177,7 +171,7 @@ class PoolSearch:
             return 0.0
         best = self.pool[0]
         # When the time is up, there is none to put large answers together.
-        merged = min(best, answer, key=_energy) if self.stop[0] else self.problem.merged(best[0], answer[0])
+        merged = min(best, answer, key=itemgetter(1)) if self.stop[0] else self.problem.merged(best[0], answer[0])
         gain = max(0.0, self.pool[max(base, 0)][1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer
@@ -189,8 +183,4 @@ class PoolSearch:
 
     def _tidy(self) -> None:
         distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
-        self.pool = sorted(distinct.values(), key=_energy)[:POOL]
-
-
-def _energy(answer: Answer) -> float:
-    return answer[1]
+        self.pool = sorted(distinct.values(), key=itemgetter(1))[:POOL]
