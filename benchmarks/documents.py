@@ -48,6 +48,7 @@ DOCUMENTS = {
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
         *(training.scores, training.alone, training.step_cost, training.bits),
     ),
+    "docs/networks.md": (training.scales,),
     "docs/decisions.md": (training.penalties, training.real_rates, training.momenta),
     "docs/scaling.md": (scaling.large, scaling.large_binarized, scaling.eight_gpus, scaling.sampled, scaling.ranks),
     "docs/deployment.md": (

@@ -55,8 +55,8 @@ def _run_until(end, run, job):
     return job, run(job) if time.time() < end else None
 
 
-def tuned(grids, scores_of, *, digits=17):
-    """The best value of every grid, by its name; a best one at an edge extends the grid, up to six values.
+def tuned(grids, scores_of, *, digits=17, most=6):
+    """The best value of every grid, by its name; a best one at an edge extends the grid, up to `most` values.
 
     Args:
         grids: Values by name.
@@ -71,7 +71,7 @@ def tuned(grids, scores_of, *, digits=17):
         best = {name: max(own, key=own.get) for name, own in tried.items()}
         wanted = []
         for name, own in tried.items():
-            if len(own) < 6 and best[name] in (min(own), max(own)):
+            if len(own) < most and best[name] in (min(own), max(own)):
                 beyond = best[name] / 3 if best[name] == min(own) else best[name] * 3
                 wanted.append((name, float(f"{beyond:.{digits}g}")))
     return best

@@ -100,8 +100,8 @@ JOBS += [
     for task, budget, seeds, (real, vectors) in PAIRS
     for seed in range(seeds)
 ]
-MOMENTA = [("vgg", 1, 2), ("vgg", 5, 2), ("resnet20", 2, 2), ("resnet20", 10, 2)]
-MOMENTA += [("gpt", 500, 1), ("gpt", 1500, 2), ("gptdeep", 500, 1)]
+MOMENTA = [("vgg", 1, 4), ("vgg", 3, 2), ("vgg", 5, 2), ("resnet20", 2, 3), ("resnet20", 3, 2), ("resnet20", 10, 2)]
+MOMENTA += [("gpt", 500, 3), ("gpt", 1500, 2), ("gptdeep", 500, 3)]
 JOBS += [
     {"dir": "default", "task": task, "budget": budget, "seed": seed, "momentum": momentum}
     for task, budget, seeds in MOMENTA

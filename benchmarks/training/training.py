@@ -1,18 +1,20 @@
 """Which method trains binary networks best, at which budget? QP-SBGD at its defaults beside tuned baselines.
 
 Test accuracy (for Adult the loss on the training rows) after 1 to 30 epochs, every run with a cosine over its own
-length. QP-SBGD takes its default rates; every baseline takes the best of a grid of learning rates, and then of rates
-of norms and biases, chosen per task and budget on validation data with another seed than the final ones; the longest
-budgets take the choice of the next shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs
-with the same seed share initial weights and batches, so that methods are compared in pairs.
+length. QP-SBGD takes its default rates; every baseline takes the best of a grid of learning rates, then of rates of
+norms and biases, then in runs of fewer than 1,500 steps, where QP-SBGD's momentum is lower, of momenta, chosen per task
+and budget on validation data with another seed than the final ones; the longest budgets take the choice of the next
+shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
+weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
     python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
     python benchmarks/training/training.py TASK … --real-rates 0.003 0.01 auto [--batch B] [--budgets B …]
     python benchmarks/training/training.py TASK … --momenta 0.7 0.8 0.9 [--projection spins] [--budgets B …]
+    python benchmarks/training/training.py TASK … --scales none learned magnitude [--projection spins] [--budgets B …]
 
-The last three compare values of the ridge's δ, rates of norms and biases, or momenta, on validation data, and add
-them to penalties.json, real_rates.json and momenta.json.
+The last four compare values of the ridge's δ, rates of norms and biases, momenta, or the layers' scales, on validation
+data, and add them to penalties.json, real_rates.json, momenta.json and scales.json.
 
 Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -48,28 +50,30 @@ from qpsbgd_paper.framework.workers import Workers
 RESULTS = Path(__file__).parents[1] / "results"
 KEPT = Path("results/training")
 """Where finished runs are kept."""
-TRIALS = {"delta": "penalties.json", "real": "real_rates.json", "momentum": "momenta.json"}
+TRIALS = {"delta": "penalties.json", "real": "real_rates.json", "momentum": "momenta.json", "scale": "scales.json"}
 """Options whose values are compared on validation data, and the files of the scores."""
 
 METHODS = {
-    "ridge": lambda model, lr, shared: QPSBGD(model, **shared),
-    "spins": lambda model, lr, shared: QPSBGD(model, projection="spins", **shared),
-    "spins-2": lambda model, lr, shared: QPSBGD(model, projection=Spins(bits=2), **shared),
-    "printed": lambda model, lr, shared: QPSBGD(model, projection="printed", **shared),
-    "bc-adam": lambda model, lr, shared: BinaryConnect(model, lr, "adam", relative=True, **shared),
-    "bc-sign": lambda model, lr, shared: BinaryConnect(model, lr, "sign", momentum=0.9, relative=True, **shared),
-    "bc-sgd": lambda model, lr, shared: BinaryConnect(model, lr, "sgd", momentum=0.9, **shared),
-    "bc-normalized": lambda model, lr, shared: BinaryConnect(
-        model, lr, "normalized", momentum=0.9, relative=True, **shared
+    "ridge": lambda model, lr, beta, shared: QPSBGD(model, **shared),
+    "spins": lambda model, lr, beta, shared: QPSBGD(model, projection="spins", **shared),
+    "spins-2": lambda model, lr, beta, shared: QPSBGD(model, projection=Spins(bits=2), **shared),
+    "printed": lambda model, lr, beta, shared: QPSBGD(model, projection="printed", **shared),
+    "bc-adam": lambda model, lr, beta, shared: BinaryConnect(
+        model, lr, "adam", betas=(beta, 0.999), relative=True, **shared
     ),
-    "proxquant": lambda model, lr, shared: ProxQuant(
-        model, lr, momentum=0.9, steps=shared["steps"], real={"steps": shared["steps"], **shared["real"]}
+    "bc-sign": lambda model, lr, beta, shared: BinaryConnect(model, lr, "sign", momentum=beta, relative=True, **shared),
+    "bc-sgd": lambda model, lr, beta, shared: BinaryConnect(model, lr, "sgd", momentum=beta, **shared),
+    "bc-normalized": lambda model, lr, beta, shared: BinaryConnect(
+        model, lr, "normalized", momentum=beta, relative=True, **shared
     ),
-    "bc-adam, default": lambda model, lr, shared: BinaryConnect(model, **shared),
-    "st-adamw": lambda model, lr, shared: StraightThrough(model, lr, "adam", **shared),
-    "st-muon": lambda model, lr, shared: StraightThrough(model, lr, "muon", **shared),
+    "proxquant": lambda model, lr, beta, shared: ProxQuant(
+        model, lr, momentum=beta, steps=shared["steps"], real={"steps": shared["steps"], **shared["real"]}
+    ),
+    "bc-adam, default": lambda model, lr, beta, shared: BinaryConnect(model, **shared),
+    "st-adamw": lambda model, lr, beta, shared: StraightThrough(model, lr, "adam", betas=(beta, 0.999), **shared),
+    "st-muon": lambda model, lr, beta, shared: StraightThrough(model, lr, "muon", momentum=beta, **shared),
 }
-"""Optimisers of a model at a rate; they share the number of steps and options of norms and biases."""
+"""Optimisers of a model at a rate and momentum; they share the number of steps and options of norms and biases."""
 SCALED = ("st-adamw", "st-muon")
 """Methods whose layers have scales that follow the latent weights, in every task."""
 OURS = ("ridge", "spins", "spins-2")
@@ -85,6 +89,11 @@ GRIDS = {
 """Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
 REAL_RATES = (0.001, 0.003, 0.01)
 """Rates of norms and biases for the tuned methods, tried at the best learning rate; it is found at their default."""
+
+MOMENTUM = {"st-muon": 0.95}
+"""Momentum of the tuned methods, Adam's β₁ too, in long runs, if not 0.9."""
+LOWER_MOMENTA, SHORT = (0.7, 0.8), 1500
+"""Momenta that are tried beside it, at the best rates, in runs of fewer steps than the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +121,14 @@ class Images(Task):
         model = self.build()
         return len([*model.parameters()]) > sum(isinstance(module, BinaryLayer) for module in model.modules())
 
+    def steps(self, budget, choosing=False):
+        return budget * (len(self.data(choosing)[0]) // self.batch)
+
     def run(self, make, *, budget, seed, choosing, **scale):
         inputs, targets, test_inputs, test_targets = self.data(choosing)
         torch.manual_seed(seed)
         model = self.build(**scale).to(inputs.device)
-        steps = budget * (len(inputs) // self.batch)
+        steps = self.steps(budget, choosing)
         optimizers = [make(model, steps)]
         order = torch.Generator().manual_seed(seed)
 
@@ -153,10 +165,13 @@ class Adult(Task):
     higher: bool = False
     chosen_up_to: int = 16
 
+    def steps(self, budget):
+        return 32 * budget
+
     def run(self, make, *, budget, seed, choosing, **scale):
         from qpsbgd_paper.datasets.adult import training_rows
 
-        start, steps = time.perf_counter(), 32 * budget
+        start, steps = time.perf_counter(), self.steps(budget)
         inputs, targets = training_rows()
         torch.manual_seed(seed + 500 * choosing)
         rows = torch.randperm(len(inputs))[:512]
@@ -179,6 +194,9 @@ class Citation(Task):
     budgets: tuple = (100,)
     chosen_up_to: int = 100
     left_out: dict = field(default_factory=lambda: {100: SCALED})
+
+    def steps(self, budget):
+        return budget
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
@@ -256,12 +274,12 @@ TASKS = {
 }
 
 
-def run(*, task, method, lr, real, budget, seed, choosing):
+def run(*, task, method, lr, real, momentum, budget, seed, choosing):
     """One run: its score, and its seconds by the clock."""
     scale = {"scale": "magnitude"} if method in SCALED else {}
 
     def make(model, steps):
-        return METHODS[method](model, lr, {"steps": steps, "real": {"lr": real} if real else {}})
+        return METHODS[method](model, lr, momentum, {"steps": steps, "real": {"lr": real} if real else {}})
 
     return TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
 
@@ -283,21 +301,27 @@ def methods(task, budget):
 
 
 def chosen_rates(workers, task, wanted):
-    """The best options of these methods and budgets on validation data: a learning rate, then that of norms and biases.
+    """The best options of these methods and budgets on validation data, one after the other.
 
     Long budgets take those of the longest for which there was a choice.
     """
     homes = {(method, budget): (method, min(budget, TASKS[task].chosen_up_to)) for method, budget in wanted}
-    options = {home: {"lr": None, "real": None} for home in homes.values()}
+    options = {
+        (m, b): {"lr": None, "real": None, "momentum": MOMENTUM.get(m, 0.9) if m in GRIDS else None}
+        for m, b in homes.values()
+    }
     grids = {home: GRIDS[home[0]] for home in options if home[0] in GRIDS}
     tune(workers, task, options, grids, "lr")
     if grids and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
         tune(workers, task, options, dict.fromkeys(grids, REAL_RATES), "real")
+    short = [home for home in grids if TASKS[task].steps(home[1]) < SHORT]
+    momenta = {home: (*LOWER_MOMENTA, options[home]["momentum"]) for home in short}
+    tune(workers, task, options, momenta, "momentum", most=3)
     return {pair: options[home] for pair, home in homes.items()}
 
 
-def tune(workers, task, options, grids, name):
-    """Set this option of every method and budget to the best of its grid."""
+def tune(workers, task, options, grids, name, *, most=6):
+    """Set this option of every method and budget to the best of its grid, which grows to so many values."""
 
     def scores_of(wanted):
         shared = {"task": task, "seed": 1000, "choosing": True}
@@ -305,7 +329,7 @@ def tune(workers, task, options, grids, name):
         sign = 1 if TASKS[task].higher else -1
         return [sign * result["score"] for result in results_of(jobs, workers)]
 
-    for pair, best in tuned(grids, scores_of, digits=1).items():
+    for pair, best in tuned(grids, scores_of, digits=1, most=most).items():
         options[pair][name] = best
 
 
@@ -331,16 +355,19 @@ def summary(task, workers, kept, chosen, seeds):
     return list(rows.values())
 
 
-def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", real="auto", momentum="auto"):
+def run_trial(
+    *, task, batch, budget, seed, projection="ridge", scale="auto", delta="auto", real="auto", momentum="auto"
+):
     """The validation score of a run with options of its own."""
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
     projection = {"ridge": Ridge, "spins": Spins}[projection](delta=delta)
     options = {} if momentum == "auto" else {"momentum": momentum}
+    layers = {} if scale == "auto" else {"scale": None if scale == "none" else scale}
 
     def make(model, steps):
         return QPSBGD(model, projection=projection, steps=steps, real={} if real == "auto" else {"lr": real}, **options)
 
-    return chosen.run(make, budget=budget, seed=seed, choosing=True)
+    return chosen.run(make, budget=budget, seed=seed, choosing=True, **layers)
 
 
 def compare(given, workers, option, values):
@@ -361,8 +388,8 @@ def compare(given, workers, option, values):
 
 
 def value(text):
-    """A value of an option that is compared: a number, or "auto"."""
-    return text if text == "auto" else float(text)
+    """A value of an option that is compared: a number, or a word."""
+    return text if text.isalpha() else float(text)
 
 
 def main():
@@ -373,7 +400,7 @@ def main():
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
-    for option, name in (("delta", "--deltas"), ("real", "--real-rates"), ("momentum", "--momenta")):
+    for option, name in zip(TRIALS, ("--deltas", "--real-rates", "--momenta", "--scales"), strict=True):
         parser.add_argument(name, dest=option, nargs="+", type=value, help="compare these on validation data")
     parser.add_argument("--projection", choices=("ridge", "spins"), default="ridge", help="with a comparison")
     parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")

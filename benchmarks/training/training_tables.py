@@ -229,6 +229,11 @@ def momenta():
     return f"{crossed('validation', *validated(rows, 'momentum', values))}\n\n{small}"
 
 
+def scales():
+    """Validation scores by the layers' scales."""
+    return trials("scales", "scale", {"none": "constant", "learned": "learned", "magnitude": "magnitude"})
+
+
 def validated(rows, option, values):
     """Cells by network and value of an option, of runs of rates.py, and the heads of their columns."""
     cells = {}

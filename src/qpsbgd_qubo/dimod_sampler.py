@@ -10,6 +10,7 @@ import numpy as np
 from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.problems import bqm_problem
 from qpsbgd_qubo.solvers import Solver, make_solver
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
 
 try:
     import dimod
@@ -51,7 +52,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         self,
         bqm: dimod.BinaryQuadraticModel,
         *,
-        num_reads: int = 1,
+        num_reads: int | None = None,
         seed: int | None = None,
         time_limit: float | None = None,
         **kwargs: Any,
@@ -60,7 +61,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
 
         Args:
             bqm: Any model, over SPIN or BINARY variables.
-            num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
+            num_reads: How many; None for one. Read k has the seed plus k; a solver without a seed solves once, and its
                 answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
             seed: Seed of the first read, instead of the solver's own.
             time_limit: Seconds per read, instead of the solver's own.
@@ -73,8 +74,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
                 return limited.sample(bqm, num_reads=num_reads, seed=seed, **kwargs)
             kwargs["time_limit"] = time_limit
         self.remove_unknown_kwargs(**kwargs)
-        if num_reads < 1:
-            raise ValueError(f"num_reads must be at least 1, got {num_reads}")
+        num_reads = AT_LEAST_ONE_OR_NONE.checked("num_reads", num_reads) or 1
         if seed is not None and self._seed is None:
             raise ValueError(f"{self._solver!r} draws no random numbers, so seed must be left out, got {seed}")
         if not bqm.num_variables:

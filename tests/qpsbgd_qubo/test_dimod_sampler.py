@@ -69,13 +69,19 @@ def test_an_empty_model_has_one_empty_answer_per_read():
     assert found.record.energy.tolist() == [1.5, 1.5]
 
 
+def test_none_is_one_read_as_with_other_samplers():
+    assert FamilySampler("descent").sample(random_bqm("SPIN"), num_reads=None).record.num_occurrences.tolist() == [1]
+
+
 def test_a_solver_object_is_taken():
     assert "Descent" in FamilySampler(Descent(tabu=5)).properties["solver"]
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="num_reads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"num_reads must be .* at least 1, got 0"):
         FamilySampler().sample(random_bqm("SPIN"), num_reads=0)
+    with pytest.raises(TypeError, match=r"num_reads must be .*whole number"):
+        FamilySampler().sample(random_bqm("SPIN"), num_reads=1.5)
     with pytest.raises(ValueError, match="unknown solver 'magic'"):
         FamilySampler("magic")
     with pytest.raises(ValueError, match="NaN"):

@@ -83,6 +83,7 @@ class BinaryOptimizer(Optimizer):
         real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
+        options = self._completed(options) if members.layers else options
         unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
         if unknown:
             raise TypeError(
@@ -209,6 +210,10 @@ class BinaryOptimizer(Optimizer):
         first = self.binary_groups[0]
         return list(self._stuck_loss.messages(loss, step=first["step"], steps=first["steps"]))
 
+    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a group of binary weights, with those that depend on others."""
+        return options
+
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
 
@@ -250,7 +255,8 @@ class BinaryOptimizer(Optimizer):
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
         parameters = [p for p in (*weights, *real) if p.grad is not None]
-        on_one_gpu = {p.is_cuda for p in parameters} == {True} and len({p.device for p in parameters}) == 1
+        devices = {p.device for p in parameters}
+        on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
             self._skip = self._late_answer.ask(parameters)

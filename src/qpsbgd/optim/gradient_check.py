@@ -23,37 +23,47 @@ class LateAnswer:
     """The same question on a GPU: the step goes on under a flag on the device, and the host reads it a step later."""
 
     def __init__(self) -> None:
-        self._asked: tuple[list[Tensor], Tensor, torch.cuda.Event | None] | None = None
+        self._asked: tuple[list[Tensor], Tensor] | None = None
+        self._kept: tuple[torch.device, Tensor, torch.cuda.Event] | None = None
 
     def ask(self, parameters: Iterable[Tensor]) -> Tensor:
-        """Whether a gradient holds NaN or infinite values, as a flag on the device."""
-        moving, norms = _norms(parameters)
-        done = None
-        found = norms.detach()
+        """Whether a gradient holds NaN or infinite values, as a flag on the device; the last answer must be read."""
+        moving, found = _norms(parameters)
+        norms = found
         if norms.is_cuda:
-            found = torch.empty(norms.shape, dtype=norms.dtype, pin_memory=True)
-            found.copy_(norms, non_blocking=True)
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            done.record()
-        self._asked = moving, found, done
-        return (norms.amax() < math.inf).logical_not()  # norms of NaN are NaN, and so is the largest one
+            device, pinned, done = self._kept or (None, norms, None)
+            if done is None or device != norms.device or pinned.shape != norms.shape or pinned.dtype != norms.dtype:
+                pinned = torch.empty(norms.shape, dtype=norms.dtype, pin_memory=True)
+                done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._kept = norms.device, pinned, done
+            found = pinned.copy_(norms, non_blocking=True)
+            done.record(torch.cuda.current_stream(norms.device))
+        self._asked = moving, found
+        return norms.amax().isfinite().logical_not()  # norms of NaN are NaN, and so is the largest one
 
     def answer(self) -> list[Tensor]:
         """The parameters whose gradients were not finite when last asked; waits for no more than that question."""
         if self._asked is None:
             return []
-        (moving, found, done), self._asked = self._asked, None
-        if done is not None:
-            done.synchronize()
-        return [p for p, norm in zip(moving, found.tolist(), strict=True) if not math.isfinite(norm)]
+        (moving, found), self._asked = self._asked, None
+        if self._kept is not None and found is self._kept[1]:
+            self._kept[2].synchronize()
+        norms = found.tolist()
+        if math.isfinite(sum(norms)):
+            return []
+        return [p for p, norm in zip(moving, norms, strict=True) if not math.isfinite(norm)]
 
 
 def _norms(parameters: Iterable[Tensor]) -> tuple[list[Tensor], Tensor]:
     """The parameters that have gradients, and the largest magnitudes in these."""
-    grads = {p: p.grad for p in parameters if p.grad is not None}
-    values = {p: grad.coalesce().values() if grad.is_sparse else local(grad) for p, grad in grads.items()}
-    some = {p: own for p, own in values.items() if own.numel()}
-    if not some:
+    moving, values = [], []
+    for p in parameters:
+        if (grad := p.grad) is not None:
+            value = grad.coalesce().values() if grad.is_sparse else local(grad)
+            if value.numel():
+                moving.append(p)
+                values.append(value)
+    if not moving:
         return [], torch.empty(0)
-    norms = torch._foreach_norm(list(some.values()), math.inf)
-    return list(some), torch.stack([norm.to(norms[0]) for norm in norms])
+    norms = torch._foreach_norm(values, math.inf)
+    return moving, torch.stack([norm.to(norms[0]) for norm in norms])

@@ -17,6 +17,7 @@ from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
+from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers, with_projections
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
@@ -27,7 +28,7 @@ from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.openmp import guard_fork
-from qpsbgd_qubo.solvers.options import BELOW_ONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
@@ -57,7 +58,8 @@ class QPSBGD(BinaryOptimizer):
         projection: "ridge", "polar", "spins", "printed", or an object with its own options: `Spins(bits=2)`. None takes
             "polar" for deep convolutional networks with norms and deep transformers, "ridge" for all others.
         solver: Short for `Spins(solver=…)`; the projection is then "spins" unless given.
-        momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed".
+        momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed", and less in short runs:
+            0.8 in up to 750 steps.
         clip: Bound of the latent weights: a number, "range" for twice their initial range, None to leave them free, as
             the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
         steps: Total number of training steps: after the warm-up the learning rate falls to zero by a cosine.
@@ -168,8 +170,8 @@ class QPSBGD(BinaryOptimizer):
 
     def _wanted(self, records: Mapping[BinaryLayer, Record]) -> dict[BinaryLayer, Projection]:
         """The layers whose rows this step needs."""
-        members = [(g["projection"], layer) for g, layer in self._members() if layer in records]
-        return {layer: projection for projection, layer in members if self._tapes[layer].wanted}
+        wanted = [layer for layer in records if self._tapes[layer].wanted]
+        return {layer: group["projection"] for group, layer in self._members() if layer in wanted} if wanted else {}
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
@@ -178,7 +180,8 @@ class QPSBGD(BinaryOptimizer):
             for one in self._projections()
             for sharded in (False, True)
         }
-        members = [(group, layer) for group, layer in self._members() if layer in records]
+        members = [(group, self._layers[weight]) for group in self.binary_groups for weight in group["params"]]
+        members = [(group, layer) for group, layer in members if layer in records]
         updates = [
             LayerUpdate(
                 local(layer.weight.detach()),
@@ -273,17 +276,16 @@ class QPSBGD(BinaryOptimizer):
         super().zero_grad(set_to_none)
         self._forget()
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add layers or parameters with options of their own: `{"params": model.head, "projection": "spins"}`."""
-        group = dict(param_group)
-        if (name := group.get("projection")) is not None:
+    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        if (name := options.get("projection")) is not None:
             # Groups that name the same projection have one object, and with it one solver.
             known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
             projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            projection = group["projection"] = projection.beside(self._default)
-            if self._momentum is None:
-                group.setdefault("momentum", projection.momentum)
-        super().add_param_group(group)
+            options = options | {"projection": projection.beside(self._default)}
+        if self._momentum is None and {"projection", "steps"} & set(options):
+            own = self.defaults | options
+            options = {"momentum": _momentum(own["projection"], own["steps"])} | options
+        return options
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         """Groups and layers."""
@@ -342,7 +344,7 @@ class QPSBGD(BinaryOptimizer):
         given = options["projection"]
         options["projection"] = self._default if given is None else given.beside(self._default)
         if options["momentum"] is None:
-            options["momentum"] = options["projection"].momentum
+            options["momentum"] = _momentum(options["projection"], options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
@@ -384,6 +386,11 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._adopt(layer)
+
+
+def _momentum(projection: Projection, steps: int | None) -> float:
+    AT_LEAST_ONE_OR_NONE.checked("steps", steps)
+    return default_momentum(projection.momentum, steps=steps)
 
 
 def _now(device: torch.device) -> float:

@@ -11,8 +11,9 @@ WARMUP = 0.1
 (benchmarks/training/rates.py). Others have none: their rate is low, and a rise only costs steps."""
 FREE_DEPTH = 2.0
 """Layers per stretch between norms that do not lower the rate."""
-
-
+MEMORY, LEAST_MEMORY = 1 / 150, 5
+"""Steps of the run that the mean gradient covers at most, as a fraction, and how many it may always cover: β = 0.8 in
+runs of up to 750 steps, and 0.9 from 1,500 on (benchmarks/training/training.py --momenta)."""
 KEPT_SIZE = 0.75
 """Outputs, in sizes of the inputs, from which a layer counts for the depth: torch's own start gives 0.5, He's 1.1
 (benchmarks/training/training.py letter-deep)."""
@@ -30,6 +31,11 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
     """
     depth = max(layers / (1 + norms), chained)
     return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
+
+
+def default_momentum(longest: float, *, steps: int | None) -> float:
+    """β of a run: at most `longest`, and lower where the mean, of 1 / (1 − β) steps, would be a large part of it."""
+    return longest if steps is None else min(longest, 1 - 1 / max(LEAST_MEMORY, MEMORY * steps))
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +143,7 @@ class RealPart:
                 p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        rate, self._optimizer.state = group["lr"], _of(group, state)
+        rate, self._optimizer.state = group["lr"], cast(Any, state) if self._is_torchs else _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
             moved = [part for part in _by_rate(group) if any(p.grad is not None for p in part["params"])]
@@ -157,8 +157,14 @@ class RealPart:
             self._optimizer.__dict__.pop("found_inf", None)
             self._give_back(state)
 
+    @property
+    def _is_torchs(self) -> bool:
+        """Whether it is one of torch's own kinds, which touch the state of no parameters but their own."""
+        return type(self._optimizer).__module__.startswith("torch.optim.")
+
     def _give_back(self, state: dict[Tensor, Any]) -> None:
-        state.update(self._optimizer.state)
+        if self._optimizer.state is not state:
+            state.update(self._optimizer.state)
         self._optimizer.state = defaultdict(dict)
 
 

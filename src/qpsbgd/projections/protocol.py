@@ -91,7 +91,7 @@ class Projection(ABC):
 
     name: ClassVar[str]
     momentum: ClassVar[float] = 0.9
-    """β where the user gives none."""
+    """β where the user gives none; short runs have less."""
     output_grads: ClassVar[bool] = False
     """Whether layers record the gradients at their outputs beside their inputs."""
     kept: ClassVar[tuple[str, ...]] = ()
@@ -196,8 +196,8 @@ def mean_gradient(inputs: LayerInputs) -> Tensor:
 
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:
     """Raise RuntimeError where what is kept of a layer has another type, place or shape than what is new."""
-    found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (kept, new))
-    if found != wanted:
+    if kept.dtype != new.dtype or kept.device != new.device or kept.shape != new.shape:
+        found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (kept, new))
         raise RuntimeError(
             f"the state or momentum of {layer} is {found}, but must be {wanted}; convert or move the model before the "
             "optimiser is made, load a state of the same model, or make a new optimiser"

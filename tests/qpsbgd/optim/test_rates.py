@@ -330,3 +330,40 @@ def test_a_loss_that_does_not_fall_gives_one_warning(closure):
 @pytest.mark.parametrize("closure", [True, False])
 def test_a_loss_that_falls_gives_none(closure):
     assert not warnings_of_a_run([1 - 0.001 * step for step in range(210)], closure=closure)
+
+
+@pytest.mark.parametrize(
+    ("steps", "beta"), [(None, 0.9), (1, 0.8), (750, 0.8), (1000, 0.85), (1500, 0.9), (10_000, 0.9)]
+)
+def test_short_runs_have_less_momentum(steps, beta):
+    found = QPSBGD(residual(2), steps=steps, real=True)
+    assert found.param_groups[0]["momentum"] == pytest.approx(beta)
+
+
+def test_a_group_has_the_momentum_of_its_own_projection_and_length():
+    model = residual(3)
+    groups = [{"params": model[1]}, {"params": model[4], "projection": "spins", "steps": 10_000}]
+    groups.append({"params": model[7], "projection": "printed"})
+    optimizer = QPSBGD(groups, steps=100)
+    optimizer.add_param_group({"params": BinaryLinear(3, 2), "steps": 1000})
+    assert [group["momentum"] for group in optimizer.binary_groups] == pytest.approx([0.8, 0.9, 0.0, 0.85])
+    given = QPSBGD(model, steps=100, momentum=0.5, real=True)
+    assert given.param_groups[0]["momentum"] == 0.5
+
+
+def test_a_loaded_state_keeps_its_momentum():
+    model = residual(2)
+    state = QPSBGD(model, steps=10_000, real=True).state_dict()
+    short = QPSBGD(model, steps=100, real=True)
+    with pytest.warns(UserWarning, match="steps=10000"):
+        short.load_state_dict(state)
+    assert short.param_groups[0]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize("steps", [0, -3, 2.5, "many"])
+def test_a_length_that_is_none_is_refused_before_anything_depends_on_it(steps):
+    model = residual(2)
+    with pytest.raises((TypeError, ValueError), match="steps"):
+        QPSBGD(model, lr=0.1, steps=steps)
+    with pytest.raises((TypeError, ValueError), match="steps"):
+        QPSBGD([{"params": model, "projection": "spins", "steps": steps}], lr=0.1)

@@ -115,6 +115,31 @@ def test_numbers_that_an_optimiser_keeps_in_its_group_stay_there(factor, frozen)
     assert optimizer.param_groups[1]["lr"] == 0.1
 
 
+class Ageing(torch.optim.SGD):
+    """Writes to all that it keeps, as optimisers of others may."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for state in self.state.values():
+            state["age"] = state.get("age", 0) + 1
+
+
+def test_an_optimiser_sees_its_own_state_alone():
+    model = network()
+    optimizer = QPSBGD(model, steps=100, real={"kind": Ageing, "lr": 0.1, "momentum": 0.9})
+    train(model, optimizer, steps=range(3))
+    assert [optimizer.state[p].get("age") for p in real(model)] == [3] * len(real(model))
+    assert not any("age" in optimizer.state[p] for group in optimizer.binary_groups for p in group["params"])
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def test_a_length_of_real_parameters_alone_is_no_option_of_binary_weights():
+    model = network()
+    optimizer = QPSBGD([{"params": model[1]}, {"params": list(model[0].parameters()), "steps": 10}], steps=2000)
+    assert optimizer.param_groups[1]["steps"] == 10
+    assert "momentum" not in optimizer.param_groups[1]
+
+
 def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
     model = network()
     optimizer = QPSBGD(model, real=True)

@@ -95,7 +95,9 @@ class SparseSearchProblem(SearchProblem):
         # Measured on graphs of 800 to 10000 nodes: about 3 ns per neighbour for sixteen chains, 1 ns per tabu look.
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + model.num_entries > TOO_MANY
-        self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
+        # Most of it puts the chains together. 10 to 20 on ARM, 30 on x86: with too many, the first long anneal would be
+        # planned too long, and a short limit would cut it off while it is hot.
+        self.fixed_sweeps = 0.0 if self.one_by_one else 10.0
         self.groups = OneHot.of(model.rows, model.linear, stop)
         self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
