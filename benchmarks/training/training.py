@@ -106,6 +106,9 @@ class Task:
     left_out: dict = field(default_factory=dict)
     ours_alone: bool = False
 
+    def steps(self, budget):
+        return budget
+
 
 @dataclass(frozen=True)
 class Images(Task):
@@ -194,9 +197,6 @@ class Citation(Task):
     budgets: tuple = (100,)
     chosen_up_to: int = 100
     left_out: dict = field(default_factory=lambda: {100: SCALED})
-
-    def steps(self, budget):
-        return budget
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared

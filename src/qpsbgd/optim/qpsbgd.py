@@ -170,7 +170,7 @@ class QPSBGD(BinaryOptimizer):
 
     def _wanted(self, records: Mapping[BinaryLayer, Record]) -> dict[BinaryLayer, Projection]:
         """The layers whose rows this step needs."""
-        wanted = [layer for layer in records if self._tapes[layer].wanted]
+        wanted = {layer for layer in records if self._tapes[layer].wanted}
         return {layer: group["projection"] for group, layer in self._members() if layer in wanted} if wanted else {}
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:

@@ -19,10 +19,9 @@ class Move:
     """One way to get a better answer from those in the pool."""
 
     # "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer differs
-    # from another; "tabu" makes tabu moves from an answer, a few of its spins flipped, and "kicks" makes few at a time
-    # and flips more between them; "assign" and "shift" anneal within the groups of a problem that has some, from random
-    # places or from an answer, or make tabu moves where they are not hot; "cross" anneals those in which an answer
-    # differs from another
+    # from another; "tabu" makes tabu moves from an answer with some spins flipped; "assign" and "shift" anneal within
+    # the groups of a problem that has some, from random places or from an answer, or make tabu moves where they are not
+    # hot; "cross" anneals those in which an answer differs from another
     name: str
     hot: float = 0.0  # the first temperature, in units of the typical field, or of what a move within groups changes
     share: float = 1.0  # how often the move is tried whatever it gained, beside others
