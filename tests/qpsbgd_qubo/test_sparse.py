@@ -101,6 +101,7 @@ def test_the_caller_may_change_its_arrays_afterwards():
         ((2, [0], [1], [1j]), "couplings must hold real numbers, got complex128"),
         ((2, [0], [1], ["1"]), "couplings must hold real numbers"),
         ((2, [0], [1], [None]), "couplings must hold real numbers|couplings must be finite"),
+        ((2, [0], [1], [object()]), "couplings must hold real numbers: "),
         ((2, [0, 1], [1], [1.0]), "of one length"),
         ((2, [0, 0], [1, 1], [1.7e308, 1.7e308]), "their sums overflow"),
         ((3, [0, 1], [1, 2], [1e308, 1e308]), "their sums overflow"),

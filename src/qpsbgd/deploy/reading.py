@@ -104,7 +104,8 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder:
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
     """The result of a function of sizes and constants alone."""
     if batch and target in ("expand", "repeat") and isinstance(args[0], Tensor):
-        first, *rest = args[1] if isinstance(args[1], tuple | list) else args[1:]
+        sizes = (*args[1:], *kwargs.values())
+        first, *rest = sizes[0] if isinstance(sizes[0], tuple | list) else sizes
         if first is BATCH and len(args[0]) == 1:
             return getattr(args[0], target)(1, *rest)  # the same for every sample
     if batch and target is not operator.getitem:

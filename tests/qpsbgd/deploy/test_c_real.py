@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -71,6 +73,12 @@ def test_windows_that_all_see_padding_alone_give_zeros(tmp_path):
 def test_sums_are_looked_up_in_tables_that_pay(layer, shape, used, tmp_path):
     code = to_c(nn.Sequential(layer()), tmp_path, input_shape=shape).files[1].read_text()
     assert [way for way in ("fill_nibbles(", "fill_bytes(", "to[j] += w0") if way in code] == [used]
+
+
+@pytest.mark.parametrize(("count", "ends"), [(3, ["3"]), (12, ["12"]), (15, ["12", "15"])])
+def test_clips_of_fours_are_a_loop_of_their_own_without_a_rest(count, ends, tmp_path):
+    code = to_c(nn.Sequential(nn.ReLU6()), tmp_path, input_shape=(count,)).files[1].read_text()
+    assert re.findall(r"k < (\d+)", code) == ends
 
 
 @pytest.mark.parametrize(("gain", "lists"), [(1000.0, []), (0.001, ["highs", "lows"])])

@@ -64,6 +64,8 @@ SPELLINGS = [
     lambda m, x: torch.cat([m.nothing, x, x], -2),
     lambda m, x: torch.cat([m.image.expand(x.shape[0], 2, -1, -1), x, 2 * x], 1),
     lambda m, x: torch.cat([x, m.image.expand(x.size(0), 4, 6, 7), x, m.image.repeat(x.size(0), 4, 1, 1)], -1),
+    lambda m, x: torch.cat([m.image.expand((x.size(0), 4, 6, 7)), x, m.image.repeat([x.shape[0], 4, 1, 1])], -1),
+    lambda m, x: m.image.expand(size=(x.size(0), 4, 6, 7)) - x,
     lambda m, x: torch.stack([x, -x], 1),
     lambda m, x: torch.stack([x, -x, x], -1),
     lambda m, x: torch.stack([x, -x], dim=2),

@@ -378,6 +378,7 @@ def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_othe
     chip = Chip.of(sampler)
     assert (chip.name, chip.topology, chip.shape) == ("SimpleNamespace", "zephyr", (1, 4))
     assert (chip.qubits, chip.couplers, chip.neighbours) == ((3, 5), ((3, 5),), {3: {5}, 5: {3}})
+    assert chip.key == "zephyr-1-4-cfdaf0d01a1de89d6321"  # the name of files that earlier versions wrote
     assert (chip.h_range, chip.j_range, chip.chain_range) == ((-1, 1),) * 3
     assert chip.qubit_range == chip.group_range == (-np.inf, np.inf)
     names = ("h", "j", "extended_j", "per_qubit_coupling", "per_group_coupling")
@@ -389,6 +390,9 @@ def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_othe
     sampler.properties = topology | {"j_range": [-3, 2]}
     assert Chip.of(sampler).chain_range == (-3, 2)
     assert Chip.of(SimpleNamespace(chip=chip)) is chip
+    sampler.properties = {"topology": {"type": "torus", "shape": [3]}}
+    with pytest.raises(ValueError, match=r"topology must be one of .*, got 'torus'"):
+        Chip.of(sampler)
     for missing in ("nodelist", "edgelist", "properties"):
         with pytest.raises(TypeError, match=f"but SimpleNamespace has no {missing}; "):
             Chip.of(SimpleNamespace(**{key: one for key, one in vars(sampler).items() if key != missing}))

@@ -437,6 +437,7 @@ def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch,
         make_solver("dwave", cache=cache)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     solver = dwave.DWave(cache=cache)
+    assert dwave.DWave.variants() == {"": ""}
     monkeypatch.delenv("DWAVE_API_TOKEN")
     with pytest.raises(RuntimeError, match=ways):
         solver.solve(random_family(4, 2, 8))

@@ -135,7 +135,7 @@ def test_dimod_refuses_things_that_are_not_samplers_and_unknown_parameters():
 
 
 def test_auto_says_which_solver_answered():
-    small, large = random_family(6, 2, 8), random_family(40, 2, 8)
+    small, large = random_family(16, 2, 8), random_family(17, 2, 8)
     assert make_solver("auto").solve(small).stats["solver"] == "exact"
     assert make_solver("auto").solve(large).stats["solver"] == "layer search"
     assert torch.equal(make_solver("auto").solve(small).proven_optimal, torch.tensor([True, True]))

@@ -205,13 +205,15 @@ def test_groups_are_kept_with_exactly_one_spin_up_in_each():
     assert not groups.kept(np.array([1, -1, 1, -1, 1, -1]))
 
 
-@pytest.mark.parametrize("energy", [-1e9, 1e9])
-def test_only_a_better_answer_without_groups_joins_the_pool(monkeypatch, energy):
+@pytest.mark.parametrize(("energy", "ups"), [(-1e9, []), (1e9, []), (-1e9, [0, 3, 6, 9])])
+def test_a_better_answer_joins_the_pool_and_without_groups_all_moves_have_the_same_chances(monkeypatch, energy, ups):
     couplings = np.kron(np.eye(4), 4 - 4 * np.eye(3))
     search = PoolSearch(DenseSearchProblem(couplings, couplings.sum(1) - 4), workers=1, seed=0, stop=NEVER)
     for _ in range(DOUBT):
         search.round(map)
-    monkeypatch.setattr(PoolSearch, "_made", lambda *_, sweeps: (np.full(12, -1, np.int8), energy))
+    spins = np.full(12, -1, np.int8)
+    spins[ups] = 1
+    monkeypatch.setattr(PoolSearch, "_made", lambda *_, sweeps: (spins, energy))
     search.round(map)
     assert (energy in [found for _, found in search.pool]) == (energy < 0)
-    assert (np.ptp(search.shares) == 0) == (energy < 0)  # all moves have the same chances
+    assert (np.ptp(search.shares) == 0) == (energy < 0 and not ups)

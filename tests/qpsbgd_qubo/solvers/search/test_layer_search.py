@@ -35,6 +35,12 @@ def test_the_rounded_start_does_not_depend_on_units(scale):
         assert torch.equal(rounded(family * factor), rounded(family))
 
 
+def test_columns_of_opposite_signs_are_rounded_to_opposite_spins():
+    family = random_family(60, 40, 50, seed=0)
+    family, opposite = (QuboFamily(family.quadratic, sign * family.linear, family.offset) for sign in (3, -3))
+    assert torch.equal(rounded(family), -rounded(opposite))
+
+
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_nearly_all_columns_of_small_layers_are_solved(scale):
     missed = 0
