@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from attacks.json, mutants.json and mutants_bindings.json."""
+"""The tables of docs/reliability.md, from attacks.json and the reports of mutants.py and binding_mutants.py."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ def attacked():
 def noticed_at_once():
     """How many changes the tests noticed before any was written for them, by package or folder."""
     tried, noticed, equal = Counter(), Counter(), Counter()
-    for found in (results("mutants"), results("mutants_bindings")):
+    for found in map(results, ("mutants", "mutants_second", "mutants_third", "mutants_bindings")):
         for name, (seen, changes) in found["files"].items():
             tried[_part(name)] += changes
             noticed[_part(name)] += seen

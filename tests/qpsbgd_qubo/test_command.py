@@ -331,3 +331,10 @@ def test_an_interrupted_solve_writes_nothing(problem, monkeypatch, capsys):
     assert code == 130
     assert "nothing was written" in out
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
+
+
+@pytest.mark.parametrize(("width", "lines"), [(25, 6), (24, 3), (19, 3), (18, 5)])
+def test_a_table_loses_its_box_and_then_its_columns_only_where_words_do_not_fit(width, lines, capsys):
+    table = printing.rich_table("title", ["first", "other", "third"], [["alpha", "gamma", "delta"]])
+    Console(width=width).print(table)
+    assert len(capsys.readouterr().out.splitlines()) == lines

@@ -110,8 +110,8 @@ class Constants:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
         values = np.asarray(values)
         if values.dtype == bool:
-            values, kind, suffix = words_of(values, self.word), "word", "u" if self.word == 32 else "ull"
-            items = [f"0x{value:0{self.word // 4}x}{suffix}" for value in values.ravel().tolist()]
+            values, kind = words_of(values, self.word), "word"
+            items = [f"0x{value:0{self.word // 4}x}u" for value in values.ravel().tolist()]
         else:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
