@@ -2,10 +2,11 @@
 
 Test accuracy (for Adult the loss on the training rows) after 1 to 30 epochs, every run with a cosine over its own
 length. QP-SBGD takes its default rates; every baseline takes the best of a grid of learning rates, then of rates of
-norms and biases, then in runs of fewer than 1,500 steps, where QP-SBGD's momentum is lower, of momenta, chosen per task
-and budget on validation data with another seed than the final ones; the longest budgets take the choice of the next
-shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
-weights and batches, so that methods are compared in pairs.
+norms and biases, then in runs of fewer than 1,500 steps, where QP-SBGD's momentum is lower, of momenta, then in
+networks without norms of the layers' scales, chosen per task and budget on validation data with another seed than the
+final ones; the longest budgets take the choice of the next shorter one (`chosen_up_to`). A best rate at the edge of a
+grid extends it. QP-SBGD has the scales that `convert` gives by default. Runs with the same seed share initial weights
+and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
     python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
@@ -74,8 +75,7 @@ METHODS = {
     "st-muon": lambda model, lr, beta, shared: StraightThrough(model, lr, "muon", momentum=beta, **shared),
 }
 """Optimisers of a model at a rate and momentum; they share the number of steps and options of norms and biases."""
-SCALED = ("st-adamw", "st-muon")
-"""Methods whose layers have scales that follow the latent weights, in every task."""
+STRAIGHT = ("st-adamw", "st-muon")
 OURS = ("ridge", "spins", "spins-2")
 GRIDS = {
     "bc-adam": (0.01, 0.03, 0.1),
@@ -94,6 +94,9 @@ MOMENTUM = {"st-muon": 0.95}
 """Momentum of the tuned methods, Adam's β₁ too, in long runs, if not 0.9."""
 LOWER_MOMENTA, SHORT = (0.7, 0.8), 1500
 """Momenta that are tried beside it, at the best rates, in runs of fewer steps than the second."""
+SCALES = {"magnitude": "magnitude", "constant": None, "learned": "learned"}
+"""Scales of the layers, which the tuned methods choose from in networks without norms; with norms all have `magnitude`
+but for the networks that are built of binary layers, where only straight-through methods have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,11 @@ class Task:
     def steps(self, budget):
         return budget
 
+    @property
+    def has_choice_of_scales(self):
+        """Whether the layers' scales matter: in a network without norms."""
+        return True
+
 
 @dataclass(frozen=True)
 class Images(Task):
@@ -123,6 +131,10 @@ class Images(Task):
         """Whether the network has parameters besides binary weights, such as norms and biases."""
         model = self.build()
         return len([*model.parameters()]) > sum(isinstance(module, BinaryLayer) for module in model.modules())
+
+    @property
+    def has_choice_of_scales(self):
+        return not self.ours_alone and not any(isinstance(one, torch.nn.BatchNorm1d) for one in self.build().modules())
 
     def steps(self, budget, choosing=False):
         return budget * (len(self.data(choosing)[0]) // self.batch)
@@ -196,7 +208,11 @@ class Citation(Task):
     graph: str
     budgets: tuple = (100,)
     chosen_up_to: int = 100
-    left_out: dict = field(default_factory=lambda: {100: SCALED})
+    left_out: dict = field(default_factory=lambda: {100: STRAIGHT})
+
+    @property
+    def has_choice_of_scales(self):
+        return False
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
@@ -274,14 +290,21 @@ TASKS = {
 }
 
 
-def run(*, task, method, lr, real, momentum, budget, seed, choosing):
+def run(*, task, method, lr, real, momentum, scale, budget, seed, choosing):
     """One run: its score, and its seconds by the clock."""
-    scale = {"scale": "magnitude"} if method in SCALED else {}
+    layers = {} if scale is None else {"scale": SCALES[scale]}
 
     def make(model, steps):
         return METHODS[method](model, lr, momentum, {"steps": steps, "real": {"lr": real} if real else {}})
 
-    return TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
+    return TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **layers)
+
+
+def first_scale(task, method):
+    """The scales of a method's layers before a choice; None for those of the task's network."""
+    if method in STRAIGHT:
+        return "magnitude"
+    return "learned" if method in (*OURS, "bc-adam, default") and TASKS[task].has_choice_of_scales else None
 
 
 def results_of(jobs, workers, run=run):
@@ -307,7 +330,12 @@ def chosen_rates(workers, task, wanted):
     """
     homes = {(method, budget): (method, min(budget, TASKS[task].chosen_up_to)) for method, budget in wanted}
     options = {
-        (m, b): {"lr": None, "real": None, "momentum": MOMENTUM.get(m, 0.9) if m in GRIDS else None}
+        (m, b): {
+            "lr": None,
+            "real": None,
+            "momentum": MOMENTUM.get(m, 0.9) if m in GRIDS else None,
+            "scale": first_scale(task, m),
+        }
         for m, b in homes.values()
     }
     grids = {home: GRIDS[home[0]] for home in options if home[0] in GRIDS}
@@ -317,6 +345,8 @@ def chosen_rates(workers, task, wanted):
     short = [home for home in grids if TASKS[task].steps(home[1]) < SHORT]
     momenta = {home: (*LOWER_MOMENTA, options[home]["momentum"]) for home in short}
     tune(workers, task, options, momenta, "momentum", most=3)
+    if TASKS[task].has_choice_of_scales:
+        tune(workers, task, options, dict.fromkeys(grids, tuple(SCALES)), "scale", most=3)
     return {pair: options[home] for pair, home in homes.items()}
 
 

@@ -34,8 +34,8 @@ def dense(widths, *, norm=False, linear=BinaryLinear, activation=nn.Hardtanh, **
     return nn.Sequential(*layers[:-1])
 
 
-def converted(widths, *, norm=False, he=False, scale="magnitude"):
-    """A network with ReLU as users have it, converted: all layers binary, scales that follow the latent weights.
+def converted(widths, *, norm=False, he=False, scale="auto"):
+    """A network with ReLU as users have it, converted: all layers binary.
 
     With `he`, initialised after He et al., as deep networks without norms need it.
     """

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ def convert(
     first: bool = True,
     last: bool = True,
     bits: int = 1,
-    scale: Scale = "magnitude",
+    scale: Scale | Literal["auto"] = "auto",
     gain: Gain | None = None,
     skip: Collection[str] = (),
 ) -> nn.Module:
@@ -62,7 +62,8 @@ def convert(
         last: Whether to convert the last of them.
         bits: Planes of binary weights, 1 to 8.
         scale: "magnitude" for scales computed from the latent weights, "learned" for trained ones, None for one
-            constant `gain` per layer, as in the paper.
+            constant `gain` per layer, as in the paper. "auto" is "magnitude" for models with norms, which make up for
+            the sizes of weights, and "learned" for others.
         gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
         skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside, and of
             parameters held directly by a module, as in `model.named_parameters()`.
@@ -78,6 +79,8 @@ def convert(
         >>> [type(module).__name__ for module in convert(model, last=False)]
         ['BinaryLinear', 'ReLU', 'Linear']
     """
+    if scale == "auto":
+        scale = "magnitude" if any(map(is_norm, model.modules())) else "learned"
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     model = copy.deepcopy(model)
@@ -170,6 +173,11 @@ def is_converted(module: nn.Module) -> bool:
     return type_before_parametrizations(module) in _CONVERTED or _path(module) in _LINEAR
 
 
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module without parts is a norm, also of another library: they all say so in their names."""
+    return "norm" in type(module).__name__.lower() and not any(module.children())
+
+
 def is_transposed(module: nn.Module) -> bool:
     """Whether a layer is transformers' Conv1D, a linear layer with a weight (n, m)."""
     return _path(module) == _LINEAR[0]
@@ -232,7 +240,9 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
             _match_sizes(binary, weight)
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias).requires_grad_(bias.requires_grad)
-    binary.weight.requires_grad_(parameter.requires_grad)
+    for own in (binary.weight, binary.scale):
+        if own is not None:
+            own.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
 
 

@@ -19,7 +19,7 @@ from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
-from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, schedule
+from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor, schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
@@ -47,7 +47,7 @@ class BinaryOptimizer(Optimizer):
         {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
     )
     """What options must be, by name."""
-    _copied: ClassVar[tuple[str, ...]] = ("_real", "_real_parts", "_beside", "_norms")
+    _copied: ClassVar[tuple[str, ...]] = ("_real", "_real_parts", "_beside", "_norms", "_depth_factor")
     """Attributes that torch does not copy or pickle by itself."""
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     """Called with every layer that a step moves and the figures of its projection, if it has one."""
@@ -67,6 +67,10 @@ class BinaryOptimizer(Optimizer):
         if defaults["warmup"] is None:
             defaults["warmup"] = WARMUP if self._norms else 0.0
         self._choose(members, defaults)
+        trained = [layer for one in members for layer in one.layers if layer.weight.requires_grad]
+        self._depth_factor = 1.0
+        if any(layer.scale is not None for layer in trained):
+            self._depth_factor = depth_factor(layers=len(trained), **self._norm_counts(members))
         if defaults["lr"] is None:
             defaults["lr"] = self._default_rate(members, defaults)
         self._check_options(defaults)
@@ -94,7 +98,13 @@ class BinaryOptimizer(Optimizer):
         if rest:
             if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(rest):
                 raise ValueError("some parameters appear in more than one parameter group")
-            part = RealPart(members.named(rest), real, norms=self._norms + members.norms > 0)
+            part = RealPart(
+                members.named(rest),
+                real,
+                norms=self._norms + members.norms > 0,
+                scales={layer.scale: _scale_unit(layer) for layer in members.layers if layer.scale is not None},
+                depth_factor=self._depth_factor,
+            )
         if members.layers:
             check_weights(members.layers, self._ranks)
             self._check_options({**self.defaults, **options})
@@ -226,8 +236,11 @@ class BinaryOptimizer(Optimizer):
             raise ValueError(NO_LAYER)
         counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
+        return default_rate(factor, layers=counted, **self._norm_counts(members), steps=options["steps"])
+
+    def _norm_counts(self, members: Sequence[Members]) -> dict[str, int]:
         chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
-        return default_rate(factor, layers=counted, norms=self._norms, chained=chained, steps=options["steps"])
+        return {"norms": self._norms, "chained": chained}
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""
@@ -301,7 +314,7 @@ class BinaryOptimizer(Optimizer):
                 members |= set(group["params"])
                 missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
             else:
-                group.setdefault("vector_factor", 1.0)
+                group |= {name: group.get(name, 1.0) for name in ("vector_factor", "scale_factor")}
                 missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
@@ -342,12 +355,24 @@ class BinaryOptimizer(Optimizer):
 
 
 def _keeps_size(layer: BinaryLayer) -> bool:
-    """Whether outputs are about as large as inputs; they are where the scale is constant or learned."""
-    if layer.unit is None:
+    """Whether outputs are about as large as inputs; they are where the scale is constant."""
+    size: Any
+    if layer.unit is not None:
+        size = layer.unit * layer.weight.detach().abs().mean() * math.sqrt(_inputs(layer))
+    elif layer.scale is not None:
+        size = layer.scale.detach().square().sum(1).mean().sqrt() / _scale_unit(layer)
+    else:
         return True
-    size: Any = layer.weight.detach().abs().mean()
-    size = layer.unit * (size.full_tensor() if is_sharded(size) else size)
-    return float(size) * math.sqrt(math.prod(layer.weight.shape[1:]) / layer.bits) >= KEPT_SIZE
+    return float(size.full_tensor() if is_sharded(size) else size) >= KEPT_SIZE
+
+
+def _scale_unit(layer: BinaryLayer) -> float:
+    """The learned scale at which outputs are as large as inputs; 1 at the default gain."""
+    return 1 / (layer.gain * math.sqrt(_inputs(layer)))
+
+
+def _inputs(layer: BinaryLayer) -> int:
+    return math.prod(layer.weight.shape[1:]) // layer.bits
 
 
 def _plain(value: Any) -> Any:

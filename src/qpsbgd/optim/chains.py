@@ -14,6 +14,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.overrides import TorchFunctionMode
 
 from qpsbgd.nn import BinaryLayer, BinaryLinear
+from qpsbgd.nn.conversion import is_norm
 
 _CONTAINERS = (nn.Sequential.forward, nn.Module.forward)
 """What modules do that only hold others."""
@@ -23,11 +24,6 @@ _IN_PLACE = {name for name in dir(operator) if name.startswith("__i")} - {"__ind
 _IN_PLACE |= {"__set__", "__setitem__"}
 MOST_NODES = 20_000
 """Results after which a forward pass is taken not to end; 500 layers with norms and activations have 1,500."""
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module without parts is a norm, also of another library: they all say so in their names."""
-    return "norm" in type(module).__name__.lower() and not any(module.children())
 
 
 def over_batches(norm: nn.Module) -> bool:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.conversion import is_norm
 from qpsbgd.nn.known_layers import check_unshared, layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
-from qpsbgd.optim.chains import is_norm, over_batches
+from qpsbgd.optim.chains import over_batches
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 

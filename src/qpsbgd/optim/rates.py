@@ -29,8 +29,14 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
     batch apart, as batch norms do. The best rate of a grid falls slowly with the length of the run.
     docs/decisions.md has the figure.
     """
+    by_depth = depth_factor(layers=layers, norms=norms, chained=chained)
+    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * by_depth
+
+
+def depth_factor(*, layers: int, norms: int, chained: int = 0) -> float:
+    """The part min(1, (2 / depth)^1.5) of the rate; that of learned scales has it, too, with all trained layers."""
     depth = max(layers / (1 + norms), chained)
-    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
+    return math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
 
 
 def default_momentum(longest: float, *, steps: int | None) -> float:

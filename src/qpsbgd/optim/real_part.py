@@ -6,6 +6,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
@@ -23,13 +24,15 @@ REAL_RATE = 3e-3
 VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
 """Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
 shorter runs, at most the second: chosen by the same benchmark and by benchmarks/training/training.py --real-rates.
-Real matrices lose with it, and so do biases of networks without norms."""
+Real matrices lose with it, and so do biases of networks without norms. Learned scales of binary layers do a norm's work
+and have its rate, lowered with the depth as that of their layers (benchmarks/training/training.py --scales)."""
 
 _OURS = {
     "max_norm": (None, POSITIVE_OR_NONE),
     "steps": (None, AT_LEAST_ONE_OR_NONE),
     "warmup": (0.0, BELOW_ONE),
     "vector_factor": (1.0, POSITIVE),
+    "scale_factor": (1.0, POSITIVE),
 }
 """Options of `real` that are not the torch optimiser's: their defaults, and what they must be."""
 
@@ -47,16 +50,27 @@ class RealPart:
         params: The parameters, or names and parameters.
         options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
             the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
-            `steps`, the fraction of them over which it rises as `warmup`, and a factor on the rate of vectors (norms,
-            biases) as `vector_factor`; by default it is 1 where a rate or kind is given.
-        norms: Whether the network has normalisation layers; without them the default factor is 1.
+            `steps`, the fraction of them over which it rises as `warmup`, and factors on the rate of vectors (norms,
+            biases) and of learned scales as `vector_factor` and `scale_factor`; both are 1 where a rate or kind is
+            given.
+        norms: Whether the network has normalisation layers; without them the default factor of vectors is 1.
+        scales: The learned scales of binary layers among the parameters, and the units that their rates are in.
+        depth_factor: The factor by depth on the rate of the binary layers (`optim/rates.py`).
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
         ValueError: An option is out of bounds.
     """
 
-    def __init__(self, params: Sequence[NamedTensor], options: Mapping[str, Any], *, norms: bool = False) -> None:
+    def __init__(
+        self,
+        params: Sequence[NamedTensor],
+        options: Mapping[str, Any],
+        *,
+        norms: bool = False,
+        scales: Mapping[Tensor, float] = MappingProxyType({}),
+        depth_factor: float = 1.0,
+    ) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
@@ -76,8 +90,13 @@ class RealPart:
                 f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
-        if norms and not {"lr", "kind", "vector_factor"} & set(options):
-            ours["vector_factor"] = _vector_factor(ours["steps"])
+        self._scales: dict[Tensor, float] = {}
+        if not {"lr", "kind"} & set(options):
+            factor, self._scales = _vector_factor(ours["steps"]), dict(scales)
+            ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
+            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else 1.0)
+        elif "scale_factor" in options:
+            self._scales = dict(scales)
         optimizer.param_groups[0].update(ours)
         self._optimizer: Optimizer = optimizer
 
@@ -146,7 +165,7 @@ class RealPart:
         rate, self._optimizer.state = group["lr"], cast(Any, state) if self._is_torchs else _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
-            moved = [part for part in _by_rate(group) if any(p.grad is not None for p in part["params"])]
+            moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
             self._optimizer.param_groups = moved
             if skip is not None:
                 self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
@@ -192,13 +211,16 @@ def _fusable(params: Sequence[NamedTensor]) -> bool:
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
 
 
-def _by_rate(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """The group itself, or where vectors have another rate, their part of it and the rest."""
-    factor = group["vector_factor"]
-    if factor == 1:
+def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:
+    """The group itself, or where vectors or learned scales have other rates, its parts by rate."""
+    vector = group["vector_factor"]
+    if vector == 1 and not scales:
         return [group]
-    vectors, others = ([p for p in group["params"] if (p.ndim < 2) == wanted] for wanted in (True, False))
-    return [{**group, "params": others}, {**group, "params": vectors, "lr": group["lr"] * factor}]
+    parts: dict[float, list[Tensor]] = {1.0: []}
+    for p in group["params"]:
+        factor = group["scale_factor"] * scales[p] if p in scales else vector if p.ndim < 2 else 1.0
+        parts.setdefault(factor, []).append(p)
+    return [{**group, "params": own, "lr": group["lr"] * factor} for factor, own in parts.items()]
 
 
 def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:

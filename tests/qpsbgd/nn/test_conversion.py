@@ -61,6 +61,27 @@ def test_the_model_itself_stays_as_it_is():
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
 
 
+class RootMeanSquareNorm(nn.Module):
+    def forward(self, x):
+        return x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("middle", "options", "scaling"),
+    [
+        (nn.ReLU(), {}, "learned"),
+        (nn.BatchNorm1d(4), {}, "magnitude"),
+        (nn.Sequential(RootMeanSquareNorm()), {}, "magnitude"),
+        (nn.ReLU(), {"scale": "magnitude"}, "magnitude"),
+        (nn.BatchNorm1d(4), {"scale": None}, None),
+    ],
+)
+def test_scales_are_learned_by_default_where_there_is_no_norm(middle, options, scaling):
+    model = nn.Sequential(nn.Linear(3, 4), middle, nn.Linear(4, 2))
+    layers = [m for m in convert(model, **options).modules() if isinstance(m, BinaryLinear)]
+    assert [layer.scaling for layer in layers] == [scaling, scaling]
+
+
 def test_a_converted_layer_computes_with_the_signs_of_the_real_one():
     layer, x = nn.Linear(8, 3), torch.randn(5, 8)
     binary = convert(layer, scale=None, gain=0.5)
@@ -146,7 +167,8 @@ def test_frozen_weights_and_evaluation_mode_are_kept():
     model[1].bias.requires_grad_(False)
     converted = convert(model)
     assert not any(module.training for module in converted.modules())
-    assert [p.requires_grad for p in converted.parameters()] == [False, True, True, False]
+    trained = {name for name, p in converted.named_parameters() if p.requires_grad}
+    assert trained == {"0.bias", "1.weight", "1.scale"}
 
 
 def test_a_module_used_in_two_places_is_converted_once():

@@ -94,6 +94,32 @@ def test_vectors_have_a_higher_rate_in_networks_with_norms(make, norm, options, 
         torch.testing.assert_close(a, b, msg=name)
 
 
+@every
+@pytest.mark.parametrize(
+    ("depth", "options", "rates"),
+    [
+        (2, {}, (0.003, 0.01, 0.02)),
+        (2, {"steps": 1250}, (0.003, 0.02, 0.04)),
+        (8, {}, (0.003, 0.01 / 8, 0.02 / 8)),
+        (2, {"lr": 0.02}, (0.02, 0.02, 0.02)),
+        (2, {"scale_factor": 0.5}, (0.003, 0.0015, 0.003)),
+        (2, {"lr": 0.02, "scale_factor": 0.5}, (0.02, 0.01, 0.02)),
+    ],
+    ids=["by default", "few steps", "deep", "a rate", "a factor", "a rate and a factor"],
+)
+def test_learned_scales_have_the_rate_of_norms_by_depth_in_units_that_keep_the_size(make, depth, options, rates):
+    # In a layer of 4 inputs and gain 1/4 outputs have the size of inputs at a scale of 2; by default at one of 1.
+    layers = [BinaryLinear(4, 4, scale="learned", bias=True) for _ in range(depth - 1)]
+    model = nn.Sequential(*layers, BinaryLinear(4, 4, scale="learned", gain=0.25))
+    before = [p.detach().clone() for p in (model[0].bias, model[0].scale, model[-1].scale)]
+    optimizer = make(model, real={"weight_decay": 0.0, **options})
+    (1e9 * model(torch.randn(8, 4)).square().sum()).backward()
+    optimizer.step()
+    after = (model[0].bias, model[0].scale, model[-1].scale)
+    for old, new, rate in zip(before, after, rates, strict=True):
+        torch.testing.assert_close((new - old).abs(), torch.full_like(old, rate), rtol=1e-3, atol=0)  # as Adam begins
+
+
 class Counting(torch.optim.SGD):
     """Keeps the number of its steps in its groups, as some optimisers do."""
 
@@ -145,8 +171,9 @@ def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
     optimizer = QPSBGD(model, real=True)
     saved = optimizer.state_dict()
     assert saved["param_groups"][1].pop("vector_factor") > 1
+    del saved["param_groups"][1]["scale_factor"]
     optimizer.load_state_dict(saved)
-    assert optimizer.param_groups[1]["vector_factor"] == 1
+    assert optimizer.param_groups[1]["vector_factor"] == optimizer.param_groups[1]["scale_factor"] == 1
 
 
 @pytest.mark.parametrize(
