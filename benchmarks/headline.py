@@ -23,7 +23,7 @@ def headline():
         f"{points[3]} on Fashion-MNIST (one seed each). ±: deviation over seeds; –: not run. "
         "[docs/training.md](docs/training.md) has the grids, and smaller networks: on tabular sets, digits, Adult, "
         f"graphs, MNIST and Fashion-MNIST the default is ahead of the best tuned rival in {ahead} settings, level in "
-        f"{level} and behind in {behind}, most of these without norms."
+        f"{level} and behind in {behind}."
     )
     reasons = [f"- **{reason}** {text()}" for reason, text in REASONS.items()]
     return "\n".join([today(forms=("spins",)), "", caption, "", *reasons])

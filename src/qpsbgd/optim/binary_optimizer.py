@@ -67,12 +67,13 @@ class BinaryOptimizer(Optimizer):
         if defaults["warmup"] is None:
             defaults["warmup"] = WARMUP if self._norms else 0.0
         self._choose(members, defaults)
-        trained = [layer for one in members for layer in one.layers if layer.weight.requires_grad]
+        layers = {layer for one in members for layer in one.layers}
         self._depth_factor = 1.0
-        if any(layer.scale is not None for layer in trained):
-            self._depth_factor = depth_factor(layers=len(trained), **self._norm_counts(members))
+        if defaults["lr"] is None or any(layer.scale is not None for layer in layers):
+            depth = self._depth(members, layers)
+            self._depth_factor = depth_factor(**depth)
         if defaults["lr"] is None:
-            defaults["lr"] = self._default_rate(members, defaults)
+            defaults["lr"] = self._default_rate(defaults, depth)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -227,20 +228,18 @@ class BinaryOptimizer(Optimizer):
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
 
-    def _default_rate(self, members: Sequence[Members], options: dict[str, Any]) -> float:
+    def _depth(self, members: Sequence[Members], layers: Iterable[BinaryLayer]) -> dict[str, int]:
+        """The counts that stand for the depth of the network (`optim/rates.py`)."""
+        counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
+        chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
+        return {"layers": counted, "norms": self._norms, "chained": chained}
+
+    def _default_rate(self, options: dict[str, Any], depth: Mapping[str, int]) -> float:
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-        layers = {layer for one in members for layer in one.layers}
-        if not layers:
-            raise ValueError(NO_LAYER)
-        counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        return default_rate(factor, layers=counted, **self._norm_counts(members), steps=options["steps"])
-
-    def _norm_counts(self, members: Sequence[Members]) -> dict[str, int]:
-        chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
-        return {"norms": self._norms, "chained": chained}
+        return default_rate(factor, **depth, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""

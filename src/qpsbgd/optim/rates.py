@@ -34,7 +34,7 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
 
 
 def depth_factor(*, layers: int, norms: int, chained: int = 0) -> float:
-    """The part min(1, (2 / depth)^1.5) of the rate; that of learned scales has it, too, with all trained layers."""
+    """The part min(1, (2 / depth)^1.5) of the rate; that of learned scales has it, too."""
     depth = max(layers / (1 + norms), chained)
     return math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
 

@@ -111,6 +111,7 @@ def test_learned_scales_have_the_rate_of_norms_by_depth_in_units_that_keep_the_s
     # In a layer of 4 inputs and gain 1/4 outputs have the size of inputs at a scale of 2; by default at one of 1.
     layers = [BinaryLinear(4, 4, scale="learned", bias=True) for _ in range(depth - 1)]
     model = nn.Sequential(*layers, BinaryLinear(4, 4, scale="learned", gain=0.25))
+    nn.init.constant_(model[-1].scale, 2.0)
     before = [p.detach().clone() for p in (model[0].bias, model[0].scale, model[-1].scale)]
     optimizer = make(model, real={"weight_decay": 0.0, **options})
     (1e9 * model(torch.randn(8, 4)).square().sum()).backward()
