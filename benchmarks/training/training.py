@@ -5,14 +5,14 @@ length. QP-SBGD takes its default rates; every baseline takes the best of a grid
 norms and biases, then in runs of fewer than 1,500 steps, where QP-SBGD's momentum is lower, of momenta, then in
 networks without norms of the layers' scales, chosen per task and budget on validation data with another seed than the
 final ones; the longest budgets take the choice of the next shorter one (`chosen_up_to`). A best rate at the edge of a
-grid extends it. QP-SBGD has the scales that `convert` gives by default. Runs with the same seed share initial weights
-and batches, so that methods are compared in pairs.
+grid extends it. In networks without norms QP-SBGD has learned scales, as `convert` gives them by default. Runs with the
+same seed share initial weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
     python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
     python benchmarks/training/training.py TASK … --real-rates 0.003 0.01 auto [--batch B] [--budgets B …]
     python benchmarks/training/training.py TASK … --momenta 0.7 0.8 0.9 [--projection spins] [--budgets B …]
-    python benchmarks/training/training.py TASK … --scales none learned magnitude [--projection spins] [--budgets B …]
+    python benchmarks/training/training.py TASK … --scales constant learned magnitude [--budgets B …]
 
 The last four compare values of the ridge's δ, rates of norms and biases, momenta, or the layers' scales, on validation
 data, and add them to penalties.json, real_rates.json, momenta.json and scales.json.
@@ -392,7 +392,8 @@ def run_trial(
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
     projection = {"ridge": Ridge, "spins": Spins}[projection](delta=delta)
     options = {} if momentum == "auto" else {"momentum": momentum}
-    layers = {} if scale == "auto" else {"scale": None if scale == "none" else scale}
+    scale = first_scale(task, "ridge") if scale == "auto" else scale
+    layers = {} if scale is None else {"scale": SCALES[scale]}
 
     def make(model, steps):
         return QPSBGD(model, projection=projection, steps=steps, real={} if real == "auto" else {"lr": real}, **options)

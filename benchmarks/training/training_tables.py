@@ -231,7 +231,7 @@ def momenta():
 
 def scales():
     """Validation scores by the layers' scales; the earlier rate of learned ones, "slow", is that of commit 0de2222."""
-    names = {"none": "constant", "learned": "learned", "slow": "learned, at 0.003", "magnitude": "magnitude"}
+    names = {"constant": "constant", "learned": "learned", "slow": "learned, at 0.003", "magnitude": "magnitude"}
     return trials("scales", "scale", names)
 
 

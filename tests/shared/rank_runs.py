@@ -303,6 +303,9 @@ def sharded_network(kind):
     if kind == "convolutional":
         layers = [BinaryConv2d(2, 4, 3, padding=1), nn.Hardtanh(), BinaryConv2d(4, 3, 3), nn.Flatten()]
         return nn.Sequential(*layers, BinaryLinear(48, 5)).double()
+    if kind == "scaled":
+        layers = [BinaryLinear(12, 31, scale="learned"), nn.Hardtanh(), BinaryLinear(31, 8, scale="learned")]
+        return nn.Sequential(*layers, nn.Hardtanh(), BinaryLinear(8, 5, scale="magnitude")).double()
     return nn.Sequential(
         BinaryLinear(12, 9, bias=True), nn.Hardtanh(), nn.Linear(9, 9), BinaryLinear(9, 5, scale="magnitude")
     ).double()

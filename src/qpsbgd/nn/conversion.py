@@ -175,7 +175,8 @@ def is_converted(module: nn.Module) -> bool:
 
 def is_norm(module: nn.Module) -> bool:
     """Whether a module without parts is a norm, also of another library: they all say so in their names."""
-    return "norm" in type(module).__name__.lower() and not any(module.children())
+    name, of_weights = type(module).__name__.lower(), type(module).__module__ == "torch.nn.utils.parametrizations"
+    return "norm" in name and "normalize" not in name and not of_weights and not any(module.children())
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -268,7 +269,8 @@ def _match_sizes(binary: BinaryLayer, weight: Tensor) -> None:
         present = binary.quantized_weight.flatten(1).abs().mean()
         binary.unit.mul_(sizes.mean() / present)
     elif binary.scale is not None:
-        binary.scale.mul_(sizes[:, None] / binary.gain)
+        present = binary.quantized_weight.flatten(1).abs().mean(1)
+        binary.scale.mul_((sizes / (binary.gain * present))[:, None])
 
 
 def _latent(weight: Tensor, binary: BinaryLayer) -> Tensor:

@@ -161,11 +161,16 @@ class BinaryLayer(nn.Module, ABC):
                 f"{self.label or type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
-        weight = self._effective_weight(latent=self.latent_forward and self.training)
+        latent = self.latent_forward and self.training
         if self.gain == 1:
-            output = self._map(x, weight, self.bias)
+            output = self._map(x, self._effective_weight(latent=latent), self.bias)
         else:  # not folded into the weights: sums of ±1 are exact
-            output = self.gain * self._map(x, weight)
+            if self.scale is not None and self.bits == 1:
+                factor: Tensor | float = self._per_channel(self.gain * self.scale[:, 0])
+                weight = self.weight if latent else sign(self.weight)
+            else:
+                factor, weight = self.gain, self._effective_weight(latent=latent)
+            output = factor * self._map(x, weight)
             if self.bias is not None:
                 output = output + self._per_channel(self.bias)
         if self.foreign and self.training and not torch.compiler.is_compiling():

@@ -222,7 +222,8 @@ class StraightThrough(DescentOptimizer):
 
         Ω ← Ω − lr · (u + weight_decay · Ω),   u from the gradient at the binary weights
 
-    Meant for layers with `convert(…, scale="magnitude")`: XNOR-Net, DoReFa and BitNet train so.
+    Meant for layers with `scale="magnitude"`, as `convert(…, scale="magnitude")` makes them: XNOR-Net, DoReFa and
+    BitNet train so.
     `params`, `steps`, `warmup` and `real` are those of `QPSBGD`.
 
     Args:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
@@ -67,7 +68,7 @@ class BinaryOptimizer(Optimizer):
         if defaults["warmup"] is None:
             defaults["warmup"] = WARMUP if self._norms else 0.0
         self._choose(members, defaults)
-        layers = {layer for one in members for layer in one.layers}
+        layers = list(dict.fromkeys(layer for one in members for layer in one.layers))  # in the order of all ranks
         self._depth_factor = 1.0
         if defaults["lr"] is None or any(layer.scale is not None for layer in layers):
             depth = self._depth(members, layers)
@@ -99,11 +100,12 @@ class BinaryOptimizer(Optimizer):
         if rest:
             if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(rest):
                 raise ValueError("some parameters appear in more than one parameter group")
+            owned = set(rest)
             part = RealPart(
                 members.named(rest),
                 real,
                 norms=self._norms + members.norms > 0,
-                scales={layer.scale: _scale_unit(layer) for layer in members.layers if layer.scale is not None},
+                scales={layer.scale: _scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
                 depth_factor=self._depth_factor,
             )
         if members.layers:
@@ -313,7 +315,7 @@ class BinaryOptimizer(Optimizer):
                 members |= set(group["params"])
                 missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
             else:
-                group |= {name: group.get(name, 1.0) for name in ("vector_factor", "scale_factor")}
+                group |= {"vector_factor": 1.0, "scale_factor": None} | group
                 missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
@@ -367,7 +369,8 @@ def _keeps_size(layer: BinaryLayer) -> bool:
 
 def _scale_unit(layer: BinaryLayer) -> float:
     """The learned scale at which outputs are as large as inputs; 1 at the default gain."""
-    return 1 / (layer.gain * math.sqrt(_inputs(layer)))
+    unit = 1 / (layer.gain * math.sqrt(_inputs(layer)))
+    return 1.0 if math.isclose(unit, 1.0) else unit
 
 
 def _inputs(layer: BinaryLayer) -> int:

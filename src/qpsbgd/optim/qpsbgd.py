@@ -67,8 +67,9 @@ class QPSBGD(BinaryOptimizer):
         relative: Whether `lr` is in units of each layer's initial range; by default only if no `lr` is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
             class as `kind` (AdamW by default, at a rate of 0.003; where there are norms, they and biases have 0.01 to
-            0.03; a given `lr` is for all), `max_norm` to clip the gradient of these parameters, `vector_factor` on the
-            rate of norms and biases, and `steps` (by default those of this optimiser). None leaves them to another
+            0.03, and so have learned scales, less in deep networks without norms; a given `lr` is for all), `max_norm`
+            to clip the gradient of these parameters, `vector_factor` on the rate of norms and biases, `scale_factor` on
+            that of learned scales, and `steps` (by default those of this optimiser). None leaves them to another
             optimiser, and warns if there is none; False does not warn. Parameters passed one by one, as by
             `model.parameters()`, are always trained.
 

@@ -32,7 +32,7 @@ _OURS = {
     "steps": (None, AT_LEAST_ONE_OR_NONE),
     "warmup": (0.0, BELOW_ONE),
     "vector_factor": (1.0, POSITIVE),
-    "scale_factor": (1.0, POSITIVE),
+    "scale_factor": (None, POSITIVE_OR_NONE),
 }
 """Options of `real` that are not the torch optimiser's: their defaults, and what they must be."""
 
@@ -51,8 +51,8 @@ class RealPart:
         options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
             the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
             `steps`, the fraction of them over which it rises as `warmup`, and factors on the rate of vectors (norms,
-            biases) and of learned scales as `vector_factor` and `scale_factor`; both are 1 where a rate or kind is
-            given.
+            biases) and of learned scales as `vector_factor` and `scale_factor`. Where a rate or kind is given, these
+            are 1 and None, which is the rate of any matrix.
         norms: Whether the network has normalisation layers; without them the default factor of vectors is 1.
         scales: The learned scales of binary layers among the parameters, and the units that their rates are in.
         depth_factor: The factor by depth on the rate of the binary layers (`optim/rates.py`).
@@ -90,13 +90,11 @@ class RealPart:
                 f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
-        self._scales: dict[Tensor, float] = {}
         if not {"lr", "kind"} & set(options):
-            factor, self._scales = _vector_factor(ours["steps"]), dict(scales)
+            factor = _vector_factor(ours["steps"])
             ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
-            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else 1.0)
-        elif "scale_factor" in options:
-            self._scales = dict(scales)
+            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
+        self._scales = dict(scales)
         optimizer.param_groups[0].update(ours)
         self._optimizer: Optimizer = optimizer
 
@@ -213,12 +211,13 @@ def _fusable(params: Sequence[NamedTensor]) -> bool:
 
 def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:
     """The group itself, or where vectors or learned scales have other rates, its parts by rate."""
-    vector = group["vector_factor"]
-    if vector == 1 and not scales:
+    vector, scale = group["vector_factor"], group["scale_factor"]
+    if vector == 1 and scale is None:
         return [group]
     parts: dict[float, list[Tensor]] = {1.0: []}
     for p in group["params"]:
-        factor = group["scale_factor"] * scales[p] if p in scales else vector if p.ndim < 2 else 1.0
+        is_scale = scale is not None and p in scales
+        factor = scale * scales[p] if is_scale else vector if p.ndim < 2 else 1.0
         parts.setdefault(factor, []).append(p)
     return [{**group, "params": own, "lr": group["lr"] * factor} for factor, own in parts.items()]
 

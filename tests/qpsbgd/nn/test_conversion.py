@@ -66,12 +66,17 @@ class RootMeanSquareNorm(nn.Module):
         return x / x.square().mean(-1, keepdim=True).sqrt()
 
 
+class Normalize(nn.Identity):
+    """As torchvision names what makes pixels of bytes."""
+
+
 @pytest.mark.parametrize(
     ("middle", "options", "scaling"),
     [
         (nn.ReLU(), {}, "learned"),
         (nn.BatchNorm1d(4), {}, "magnitude"),
         (nn.Sequential(RootMeanSquareNorm()), {}, "magnitude"),
+        (Normalize(), {}, "learned"),
         (nn.ReLU(), {"scale": "magnitude"}, "magnitude"),
         (nn.BatchNorm1d(4), {"scale": None}, None),
     ],
@@ -80,6 +85,21 @@ def test_scales_are_learned_by_default_where_there_is_no_norm(middle, options, s
     model = nn.Sequential(nn.Linear(3, 4), middle, nn.Linear(4, 2))
     layers = [m for m in convert(model, **options).modules() if isinstance(m, BinaryLinear)]
     assert [layer.scaling for layer in layers] == [scaling, scaling]
+
+
+@pytest.mark.parametrize("scale", ["learned", "magnitude"])
+@pytest.mark.parametrize("bits", [1, 2, 3])
+def test_binary_weights_have_the_mean_size_of_the_real_ones(bits, scale):
+    layer = nn.Linear(200, 30)
+    binary = convert(layer, bits=bits, scale=scale)
+    mean = (binary.gain * binary.quantized_weight).abs().mean()
+    torch.testing.assert_close(mean, layer.weight.detach().abs().mean(), rtol=0.01, atol=0)
+
+
+def test_weight_norm_is_no_norm():
+    with pytest.warns(UserWarning, match="computed from other parameters"):
+        model = convert(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.Linear(4, 2)))
+    assert model[1].scaling == "learned"
 
 
 def test_a_converted_layer_computes_with_the_signs_of_the_real_one():

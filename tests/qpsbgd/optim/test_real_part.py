@@ -167,14 +167,39 @@ def test_a_length_of_real_parameters_alone_is_no_option_of_binary_weights():
     assert "momentum" not in optimizer.param_groups[1]
 
 
-def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
-    model = network()
+def stepped_scale(model, optimizer):
+    """How far the first scale goes in a step."""
+    before = model[0].scale.detach().clone()
+    (1e9 * model(torch.randn(8, 4)).square().sum()).backward()
+    optimizer.step()
+    return (model[0].scale - before).abs().mean().item()
+
+
+def test_states_from_before_vectors_and_scales_had_rates_of_their_own_keep_theirs():
+    model = nn.Sequential(BinaryLinear(4, 8, scale="learned", gain=1.0), nn.BatchNorm1d(8))
     optimizer = QPSBGD(model, real=True)
     saved = optimizer.state_dict()
     assert saved["param_groups"][1].pop("vector_factor") > 1
-    del saved["param_groups"][1]["scale_factor"]
+    assert saved["param_groups"][1].pop("scale_factor") > 1
     optimizer.load_state_dict(saved)
-    assert optimizer.param_groups[1]["vector_factor"] == optimizer.param_groups[1]["scale_factor"] == 1
+    assert optimizer.param_groups[1]["vector_factor"] == 1
+    assert stepped_scale(model, optimizer) == pytest.approx(0.003, rel=0.05)
+
+
+@pytest.mark.parametrize(("real", "rate"), [(True, 0.01), ({"lr": 0.02}, 0.02)], ids=["default", "a rate"])
+def test_the_rate_of_scales_is_that_of_the_loaded_state(real, rate):
+    layer = BinaryLinear(4, 8, scale="learned")
+    saved = QPSBGD(nn.Sequential(layer), real=real).state_dict()
+    model = nn.Sequential(layer)
+    optimizer = QPSBGD(model, real={"lr": 0.5} if real is True else True)
+    optimizer.load_state_dict(saved)
+    assert stepped_scale(model, optimizer) == pytest.approx(rate, rel=0.05)
+
+
+def test_scales_have_their_rate_in_a_group_without_their_layers():
+    model = nn.Sequential(BinaryLinear(4, 8, scale="learned"), BinaryLinear(8, 2, scale="learned"))
+    groups = [{"params": [layer.weight for layer in model]}, {"params": [layer.scale for layer in model]}]
+    assert stepped_scale(model, QPSBGD(groups)) == pytest.approx(0.01, rel=0.05)
 
 
 @pytest.mark.parametrize(

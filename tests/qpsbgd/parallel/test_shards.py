@@ -14,6 +14,7 @@ CASES = {
     "ridge": {"options": RIDGE},
     "ridge, blocks": {"options": {**RIDGE, "projection": Ridge(refresh=2, block=5)}},
     "ridge, relative rate": {"options": {"projection": "ridge", "steps": 10}},
+    "ridge, default rates of scales": {"options": {"steps": 10, "real": True}, "kind": "scaled"},
     "ridge, real parameters": {"options": {**RIDGE, "real": {"lr": 0.01, "max_norm": 0.5}}},
     "ridge, convolutional": {"options": RIDGE, "kind": "convolutional"},
     "ridge, accumulated": {"options": RIDGE, "accumulate": True},
