@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -124,6 +125,47 @@ void def(nb::module_& module, const char* name, F function, R (F::*)(Arguments..
 template <class F>
 void def(nb::module_& module, const char* name, F function) {
   def(module, name, function, &F::operator());
+}
+
+// A function that keeps copies of all arguments but the one at `Input` and the last: what is fixed is converted once.
+template <std::size_t Input, class F, class... Arguments>
+nb::object prepared(F function, Arguments... arguments) {
+  using All = std::tuple<std::decay_t<Arguments>...>;
+  constexpr std::size_t LAST = sizeof...(Arguments) - 1;
+  using Inputs = std::tuple_element_t<Input, All>;
+  using Outputs = std::tuple_element_t<LAST, All>;
+  return nb::cpp_function(
+      [function, all = All(arguments...)](Inputs inputs, Outputs out) {
+        All given = all;
+        std::get<Input>(given) = std::move(inputs);
+        std::get<LAST>(given) = std::move(out);
+        return std::apply(
+            [&](const auto&... one) {
+              expect_apart(one...);
+              return function(one...);
+            },
+            given);
+      },
+      nb::arg().noconvert(), nb::arg().noconvert());
+}
+
+// The function, and `prepare_` with its name, which takes the same arguments, of any number of samples, and gives a
+// function of inputs and outputs alone.
+template <std::size_t Input, class F, class R, class... Arguments>
+void def_prepared(nb::module_& module, const char* name, F function, R (F::*signature)(Arguments...) const) {
+  def(module, name, function, signature);
+  module.def(
+      ("prepare_" + std::string(name)).c_str(),
+      [function](Arguments... arguments) {
+        function(arguments...);  // which checks them
+        return prepared<Input>(function, arguments...);
+      },
+      argument(static_cast<const std::remove_reference_t<Arguments>*>(nullptr))...);
+}
+
+template <std::size_t Input = 0, class F>
+void def_prepared(nb::module_& module, const char* name, F function) {
+  def_prepared<Input>(module, name, function, &F::operator());
 }
 
 inline bool look_for_signals() {

@@ -70,10 +70,10 @@ def integer_layer(operations: Sequence[Operation], value: Value) -> Step:
         pooled = pool.window.rows_and_columns(positions[-len(pool.window.size) :])
         positions = (len(pooled[0]), len(pooled[1]))
     bits = kind == "bits" and (groups > 1 or signs[0].size > _FEW_INPUTS)
-    compute, given = (_bits if bits else _bytes)(signs, kind, groups)
     lines, dtype = _lines(last)
-    arguments = (*given, rows, columns, *pooled, *lines)
-    stored = np.int32 if last is None else np.uint8
+    stored = np.dtype(np.int32 if last is None else np.uint8)
+    given = (rows, columns, *pooled, *lines, np.empty((0, *positions, units), stored))
+    compute = (_bits if bits else _bytes)(signs, kind, groups, (0, *image, channels), given)
 
     def run(x: Array) -> Array:
         if isinstance(layer, Dense):
@@ -81,7 +81,7 @@ def integer_layer(operations: Sequence[Operation], value: Value) -> Step:
         else:
             images = (x if len(shape) == 3 else x.reshape(len(x), channels, *image)).transpose(0, 2, 3, 1)
         out = np.empty((len(images), *positions, units), stored)
-        compute(np.ascontiguousarray(images), *arguments, out)
+        compute(np.ascontiguousarray(images), out)
         found: Array = out.view(dtype)
         if isinstance(layer, Dense):
             return found.reshape(*x.shape[:-1], units)
@@ -90,17 +90,19 @@ def integer_layer(operations: Sequence[Operation], value: Value) -> Step:
     return run
 
 
-Compute = tuple[Callable[..., None], tuple[Any, ...]]
+Compute = Callable[[Array, Array], None]
 
 
-def _bits(signs: Array, kind: Kind, groups: int) -> Compute:
-    """The kernel for signs (units, …window, inputs of a group), and its weights."""
+def _bits(signs: Array, kind: Kind, groups: int, images: Shape, rest: tuple[Any, ...]) -> Compute:
+    """The kernel for signs (units, …window, inputs of a group) and images of a shape; rest: its other arguments."""
     grouped = signs.reshape(groups, -1, *signs.shape[1:])
     words = np.ascontiguousarray(words_of(grouped.reshape(*grouped.shape[:2], -1)).swapaxes(1, 2))
-    return kernels.bit_layer, (words, np.ascontiguousarray(grouped.sum(-1, dtype=np.int32).transpose(0, 2, 3, 1)))
+    ones = np.ascontiguousarray(grouped.sum(-1, dtype=np.int32).transpose(0, 2, 3, 1))
+    compute: Compute = kernels.prepare_bit_layer(np.empty(images, np.int8), words, ones, *rest)
+    return compute
 
 
-def _bytes(signs: Array, kind: Kind, groups: int) -> Compute:
+def _bytes(signs: Array, kind: Kind, groups: int, images: Shape, rest: tuple[Any, ...]) -> Compute:
     """The same for bytes, in one group; those of int8 go in plus 128."""
     assert groups == 1
     units, zero_point = len(signs), 0 if kind == "uint8" else 128
@@ -110,11 +112,9 @@ def _bytes(signs: Array, kind: Kind, groups: int) -> Compute:
     padded[:units, : flat.shape[1]] = flat
     starts = -zero_point * padded.sum(1, dtype=np.int32)
     weights = np.ascontiguousarray(padded.reshape(panels, _PANEL, quads, 4).swapaxes(1, 2))
-
-    def compute(images: Array, *arguments: Any) -> None:
-        kernels.byte_layer(images.view(np.uint8) ^ np.uint8(zero_point) if zero_point else images, *arguments)
-
-    return compute, (weights, starts, zero_point)
+    compute: Compute = kernels.prepare_byte_layer(np.empty(images, np.uint8), weights, starts, zero_point, *rest)
+    offset = np.uint8(zero_point)
+    return compute if kind == "uint8" else lambda images, out: compute(images.view(np.uint8) ^ offset, out)
 
 
 def _lines(last: Operation | None) -> tuple[tuple[Any, ...], Any]:

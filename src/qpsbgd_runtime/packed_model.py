@@ -188,15 +188,18 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
         flipped[: len(words), column] = words
     last, units = operations[-1], sizes[-1]
     ends: tuple[Array, ...] = ()
-    compute, widths, dtype = kernels.dense_signs, np.array(sizes), "int8"
+    dtype: np.dtype[Any]
+    prepare, widths, dtype = kernels.prepare_dense_signs, np.array(sizes), np.dtype("int8")
     if isinstance(last, Scale):
         ends = tuple(np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
-        compute, widths, dtype = kernels.dense_sums, np.array(sizes[:-1]), "float32"
+        prepare, widths, dtype = kernels.prepare_dense_sums, np.array(sizes[:-1]), np.dtype("float32")
+    none = np.empty((0, sizes[0]), np.float32), np.empty((0, units), dtype)
+    compute = prepare(none[0], widths, weights, most, flipped, *ends, none[1])
 
     def run(values: Array) -> Array:
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
         out = np.empty((len(rows), units), dtype)
-        if not compute(rows, widths, weights, most, flipped, *ends, out):
+        if not compute(rows, out):
             raise _not_finite()
         return out.reshape(*values.shape[:-1], units)
 

@@ -305,11 +305,13 @@ class _Program:
         taps = np.concatenate([np.zeros(0, np.int64), *self._taps])
         words = np.concatenate([np.zeros(0, np.uint64), *self._words])
         shape, (inputs, outputs) = value.shape, sizes[:2].tolist()
+        none = np.empty((0, inputs), np.float32), np.empty((0, outputs), np.float32)
+        compute = kernels.prepare_real_steps(steps, sizes, taps, numbers, words, *none)
 
         def run(x: Array) -> tuple[Array, bool]:
             out = np.empty((len(x), outputs), np.float32)
             rows = np.ascontiguousarray(x, np.float32).reshape(len(x), inputs)
-            finite = kernels.real_steps(steps, sizes, taps, numbers, words, rows, out)
+            finite = compute(rows, out)
             return out.reshape(len(x), *shape), finite
 
         return run

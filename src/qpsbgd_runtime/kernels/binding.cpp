@@ -38,14 +38,14 @@ void bind_bits(nb::module_& module) {
   using Words = Array<const std::uint64_t, 1>;
   using Flipped = Array<const std::uint64_t, 2>;
 
-  def(module, "dense_signs", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
+  def_prepared(module, "dense_signs", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
                                 Array<std::int8_t, 2> out) {
     const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, 0);
     expect(out, "out", {size(rows), sizes.data()[size(sizes) - 1]});
     return call(nullptr, dense_signs, rows, layers, out);
   });
 
-  def(module, "dense_sums", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
+  def_prepared(module, "dense_sums", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
                                Array<const float, 1> factor, Array<const float, 1> offset, Array<float, 2> out) {
     const int64_t units = size(out, 1);
     const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, units);
@@ -98,7 +98,7 @@ void bind_layers(nb::module_& module) {
     return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift, largest};
   };
 
-  def(module, "bit_layer",
+  def_prepared(module, "bit_layer",
       [epilogue_of](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 3> weights,
                   Array<const std::int32_t, 4> ones, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns,
                   Numbers factors, Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions,
@@ -115,7 +115,7 @@ void bind_layers(nb::module_& module) {
         run(nullptr, [&](Watch&) { bit_layer(images.data(), size(images), s, all, epilogue, out.data()); });
       });
 
-  def(module, "byte_layer",
+  def_prepared(module, "byte_layer",
       [epilogue_of](Array<const std::uint8_t, 4> images, Array<const std::int8_t, 4> weights, Bounds starts,
                   int zero_point, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns, Numbers factors,
                   Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions, Array<Out, 4> out) {
@@ -216,7 +216,7 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
 }
 
 void bind_real(nb::module_& module) {
-  def(module, "real_steps", [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots,
+  def_prepared<5>(module, "real_steps", [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots,
                                Array<const int64_t, 1> taps, Array<const float, 1> numbers,
                                Array<const std::uint64_t, 1> words, Array<const float, 2> inputs, Array<float, 2> out) {
     const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
@@ -229,6 +229,7 @@ void bind_real(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_kernels, module) {
+  nb::set_leak_warnings(false);  // of models that are still there when Python ends
   stop_at_exit();
   bind_bits(module);
   bind_layers<std::uint8_t>(module);  // first: arguments are converted once per overload that does not fit

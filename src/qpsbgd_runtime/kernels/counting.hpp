@@ -42,6 +42,22 @@ __attribute__((target("avx2"))) inline std::int64_t count_by_4(const std::uint64
   return unit;
 }
 
+// Processors of 2019 and later count all bits of a word at once.
+__attribute__((target("avx512f,avx512vpopcntdq"))) inline std::int64_t count_words_by_8(
+    const std::uint64_t* inputs, const std::uint64_t* rows, std::int64_t words, std::int64_t units, std::uint64_t* counts) {
+  std::int64_t unit = 0;
+  for (; unit + 8 <= units; unit += 8) {
+    __m512i total = _mm512_setzero_si512();
+    for (std::int64_t word = 0; word < words; ++word) {
+      const __m512i row = _mm512_loadu_si512(rows + word * units + unit);
+      const __m512i x = _mm512_xor_si512(row, _mm512_set1_epi64(static_cast<long long>(inputs[word])));
+      total = _mm512_add_epi64(total, _mm512_popcnt_epi64(x));
+    }
+    _mm512_storeu_si512(counts + unit, total);
+  }
+  return unit;
+}
+
 __attribute__((target("avx512f,avx512bw"))) inline std::int64_t count_by_8(const std::uint64_t* inputs,
                                                                     const std::uint64_t* rows, std::int64_t words,
                                                                     std::int64_t units, std::uint64_t* counts) {
@@ -73,27 +89,32 @@ __attribute__((target("avx512f,avx512bw"))) inline std::int64_t count_by_8(const
 inline std::int64_t count_wide(const std::uint64_t* inputs, const std::uint64_t* rows, std::int64_t words, std::int64_t units,
                         std::uint64_t* counts) {
 #if defined(__aarch64__)
+  constexpr int PAIRS = 4;  // of units, so that the additions of one need not wait for each other
   std::int64_t unit = 0;
-  for (; unit + 4 <= units; unit += 4) {
-    uint64x2_t first = vdupq_n_u64(0), second = first;
+  for (; unit + 2 * PAIRS <= units; unit += 2 * PAIRS) {
+    uint64x2_t total[PAIRS] = {};
     for (std::int64_t begin = 0; begin < words; begin += ONCE) {
-      uint8x16_t a = vdupq_n_u8(0), b = a;
+      uint8x16_t bytes[PAIRS] = {};
       const std::int64_t end = std::min(words, begin + ONCE);
       for (std::int64_t word = begin; word < end; ++word) {
-        const std::uint64_t* row = rows + word * units + unit;
         const uint64x2_t bits = vdupq_n_u64(inputs[word]);
-        a = vaddq_u8(a, vcntq_u8(vreinterpretq_u8_u64(veorq_u64(vld1q_u64(row), bits))));
-        b = vaddq_u8(b, vcntq_u8(vreinterpretq_u8_u64(veorq_u64(vld1q_u64(row + 2), bits))));
+        for (int pair = 0; pair < PAIRS; ++pair) {
+          const uint64x2_t row = vld1q_u64(rows + word * units + unit + 2 * pair);
+          bytes[pair] = vaddq_u8(bytes[pair], vcntq_u8(vreinterpretq_u8_u64(veorq_u64(row, bits))));
+        }
       }
-      first = vpadalq_u32(first, vpaddlq_u16(vpaddlq_u8(a)));
-      second = vpadalq_u32(second, vpaddlq_u16(vpaddlq_u8(b)));
+      for (int pair = 0; pair < PAIRS; ++pair) {
+        total[pair] = vpadalq_u32(total[pair], vpaddlq_u16(vpaddlq_u8(bytes[pair])));
+      }
     }
-    vst1q_u64(counts + unit, first);
-    vst1q_u64(counts + unit + 2, second);
+    for (int pair = 0; pair < PAIRS; ++pair) vst1q_u64(counts + unit + 2 * pair, total[pair]);
   }
   return unit;
 #elif defined(__x86_64__) && defined(__GNUC__)
-  static const auto best = __builtin_cpu_supports("avx512bw") ? count_by_8 : __builtin_cpu_supports("avx2") ? count_by_4 : nullptr;
+  static const auto best = __builtin_cpu_supports("avx512vpopcntdq") ? count_words_by_8
+                           : __builtin_cpu_supports("avx512bw")      ? count_by_8
+                           : __builtin_cpu_supports("avx2")          ? count_by_4
+                                                                     : nullptr;
   return best ? best(inputs, rows, words, units, counts) : 0;
 #else
   return 0;

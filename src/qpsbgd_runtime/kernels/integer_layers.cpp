@@ -221,12 +221,22 @@ QPSBGD_VERSIONS void add_twice(const std::int32_t* __restrict more, std::int64_t
   }
 }
 
-// Whether a window's columns are pixels side by side; all columns ascend by the dilation, or are −1.
-inline bool is_unbroken(const std::int64_t* across, std::int64_t wide) {
-  for (std::int64_t dx = 1; dx < wide; ++dx) {
-    if (across[dx] != across[0] + dx) return false;
+// A column of windows.
+struct Column {
+  const std::int64_t* across;  // `wide` indices of pixels, which ascend by the dilation or are −1
+  std::int64_t seen;           // that are not −1
+  bool unbroken;               // pixels side by side
+};
+
+std::vector<Column> columns_of(const Windows& s) {
+  std::vector<Column> columns;
+  columns.reserve(s.num_columns);
+  for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
+    bool unbroken = across[0] >= 0;
+    for (std::int64_t dx = 1; dx < s.wide; ++dx) unbroken &= across[dx] == across[0] + dx;
+    columns.push_back({across, s.wide - std::count(across, across + s.wide, -1), unbroken});
   }
-  return across[0] >= 0;
+  return columns;
 }
 
 // Bits of `count` signs ±1.
@@ -254,16 +264,16 @@ inline std::uint64_t bits_at(const std::uint64_t* row, std::int64_t at, std::int
 }
 
 // Sums (positions, units) of an image of ±1. `packed` has room for its rows, each one after the other as bits.
-void bit_sums(const std::int8_t* signs, const Windows& s, const BitWeights& weights, std::uint64_t* packed,
-              std::uint64_t* patch, std::uint64_t* counts, std::int32_t* out) {
+void bit_sums(const std::int8_t* signs, const Windows& s, const std::vector<Column>& columns, const BitWeights& weights,
+              std::uint64_t* packed, std::uint64_t* patch, std::uint64_t* counts, std::int32_t* out) {
   const std::int64_t groups = weights.groups, per_group = s.channels / groups, units = weights.units;
   const std::int64_t taps = s.high * s.wide, size = s.length * s.channels, words = size / WORD + 2;
   for (std::int64_t y = 0; y < s.height; ++y) pack_signs(signs + y * size, size, packed + y * words);
   for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
     const std::int64_t seen_rows = s.high - std::count(down, down + s.high, -1);
-    for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
-      const std::int64_t seen = seen_rows * (s.wide - std::count(across, across + s.wide, -1));
-      const bool unbroken = groups == 1 && is_unbroken(across, s.wide);
+    for (const auto& [across, seen_columns, side_by_side] : columns) {
+      const std::int64_t seen = seen_rows * seen_columns;
+      const bool unbroken = groups == 1 && side_by_side;
       const std::int64_t part = unbroken ? s.wide * per_group : per_group;  // bits side by side
       for (std::int64_t group = 0; group < groups; ++group, out += units) {
         Writer writer(patch);
@@ -308,11 +318,11 @@ inline void copy_few(std::uint8_t* to, const std::uint8_t* from, std::int64_t co
 }
 
 // Patches of an image, one per position.
-void lay_out(const std::uint8_t* image, const Windows& s, const ByteWeights& weights, std::uint8_t* patches) {
+void lay_out(const std::uint8_t* image, const Windows& s, const std::vector<Column>& columns, const ByteWeights& weights,
+             std::uint8_t* patches) {
   for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
-    for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
+    for (const auto& [across, seen, unbroken] : columns) {
       std::uint8_t* to = patches;
-      const bool unbroken = is_unbroken(across, s.wide);
       for (std::int64_t dy = 0; dy < s.high; ++dy) {
         const std::int64_t y = down[dy], pixels = unbroken || y < 0 ? s.wide : 1;
         for (std::int64_t dx = 0; dx < s.wide; dx += pixels, to += pixels * s.channels) {
@@ -394,9 +404,10 @@ void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& win
   const std::int64_t size = windows.height * windows.length * windows.channels, units = weights.groups * weights.units;
   std::vector<std::uint64_t> packed(windows.height * (windows.length * windows.channels / WORD + 2));
   std::vector<std::uint64_t> patch(weights.words), counts(weights.units);
+  const std::vector<Column> columns = columns_of(windows);
   run_layer(count, windows.positions(), units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
     for (std::int64_t k = 0; k < many; ++k, sums += windows.positions() * units) {
-      bit_sums(images + (image + k) * size, windows, weights, packed.data(), patch.data(), counts.data(), sums);
+      bit_sums(images + (image + k) * size, windows, columns, weights, packed.data(), patch.data(), counts.data(), sums);
     }
   });
 }
@@ -406,11 +417,12 @@ void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& w
                 const AfterSums& epilogue, Out* out) {
   const std::int64_t size = windows.height * windows.length * windows.channels, positions = windows.positions();
   const std::int64_t patch = 4 * weights.quads;
+  const std::vector<Column> columns = columns_of(windows);
   thread_local std::vector<std::uint8_t> patches;
   run_layer(count, positions, weights.units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
     patches.resize(std::max<std::size_t>(patches.size(), many * positions * patch));
     for (std::int64_t k = 0; k < many; ++k) {
-      lay_out(images + (image + k) * size, windows, weights, patches.data() + k * positions * patch);
+      lay_out(images + (image + k) * size, windows, columns, weights, patches.data() + k * positions * patch);
     }
     byte_sums(patches.data(), many * positions, weights, sums);
   });

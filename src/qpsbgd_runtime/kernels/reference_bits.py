@@ -52,7 +52,7 @@ def dense_signs(rows: Array, sizes: Array, weights: Array, most: Array, flipped:
     """
     words, _ = _layers(rows, sizes, weights, most, flipped)
     bits = words[:, :, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)
-    out[:] = 2 * bits.reshape(len(rows), -1)[:, : out.shape[1]].astype(np.int8) - 1
+    out[:] = 2 * bits.reshape(len(rows), 64 * words.shape[1])[:, : out.shape[1]].astype(np.int8) - 1
     return bool(np.isfinite(rows).all())
 
 

@@ -143,7 +143,28 @@ def test_the_compiled_kernel_answers_as_the_reference(name):
 
 def test_every_kernel_has_a_reference_and_vectors():
     public = {name for name in dir(kernels) if not name.startswith("_")}
-    assert public == set(reference.__all__) == {name.split()[0] for name in VECTORS}
+    names = {name.split()[0] for name in VECTORS}
+    assert public == set(reference.__all__) == names | {f"prepare_{name}" for name in names}
+
+
+@pytest.mark.parametrize("module", [kernels, reference])
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_prepared_kernel_takes_inputs_and_outputs_alone(module, name):
+    kernel = name.split()[0]
+    place = 5 if kernel == "real_steps" else 0
+    arguments = list(VECTORS[name])
+    inputs, out = arguments[place], arguments[-1].copy()
+    expected, arrays = run(module, name, VECTORS[name])
+    arguments[place], arguments[-1] = inputs[:0], out[:0]
+    prepared = getattr(module, f"prepare_{kernel}")(*arguments)
+    del arguments
+    assert prepared(inputs, out) == expected
+    np.testing.assert_array_equal(out, arrays[-1])
+    if module is not reference:
+        with pytest.raises(ValueError, match="must have shape"):
+            prepared(inputs, out[:-1])
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            prepared(inputs, out.astype(np.complex128))
 
 
 @pytest.mark.parametrize("name", VECTORS)
