@@ -5,7 +5,7 @@
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
 real. Calibration images are the first of the training set. "distilled" is "float targets" and then `distill` on 2,000
-images with crops and flips, at its default rate.
+images with crops and flips, at its default rate, on a GPU where there is one. Rows that are there already are kept.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -13,16 +13,17 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import os
-import time
 from pathlib import Path
 
 import torch
+
+from kept_rows import Rows
+from training_parts import DEVICE, DEVICE_NAME, clock
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.experiments.cifar import BasicBlock, resnet, shifted
-from qpsbgd_paper.framework.measurements import publish, shown
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
 IMAGES = {20: 2048, 56: 512}
@@ -30,7 +31,7 @@ IMAGES = {20: 2048, 56: 512}
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""
 OPTIONS = {"feedback": {"solver": "feedback"}, "float targets": {"targets": "float"}, "distilled": {"targets": "float"}}
-CELLS = [(bits, method) for bits in (1, 2) for method in ("feedback", "float targets")]
+CELLS = [(32, "float"), (1, "feedback"), (1, "float targets"), (1, "distilled"), (2, "feedback"), (2, "float targets")]
 BATCH, DISTILLED, STEPS = 128, 2000, 600
 
 
@@ -48,13 +49,15 @@ def network(depth):
 
 def inputs(images):
     pixels = torch.as_tensor(images).permute(0, 3, 1, 2).float() / 255
-    return (pixels - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+    mean, deviation = (pixels.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
+    return (pixels - mean) / deviation
 
 
 @torch.no_grad()
 def accuracy(model, images, labels):
     model.eval()
-    found = torch.cat([model(inputs(part)).argmax(1) for part in images.split(BATCH)])
+    device = next(model.parameters()).device
+    found = torch.cat([model(inputs(part.to(device))).argmax(1).cpu() for part in images.split(BATCH)])
     return (found == labels).double().mean().item()
 
 
@@ -71,28 +74,29 @@ class Augmented:
 
 
 def binarized(depth, bits, method, images):
-    """The network with so many bits per weight; `images` are those of training."""
+    """The network with so many bits per weight, `images` being those of training, and seconds spent on it by part."""
     model = network(depth)
-    batches = list(inputs(images[: IMAGES[depth]]).split(BATCH))
+    if method == "float":
+        return model, {}
+    batches, begun = list(inputs(images[: IMAGES[depth]]).split(BATCH)), clock()
     made = binarize(model, batches, bits=bits, **OPTIONS[method]).model
+    spent = {"binarize": clock() - begun}
     if method == "distilled":
         blocks = [name for name, module in model.named_modules() if isinstance(module, BasicBlock)]
-        distill(made, model, Augmented(images[:DISTILLED]), steps=STEPS, layers=blocks)
-    return made
+        shown = Augmented(images[:DISTILLED].to(DEVICE))
+        begun = clock()
+        distill(made.to(DEVICE), model.to(DEVICE), shown, steps=STEPS, layers=blocks)
+        spent[f"distill, {DEVICE_NAME}"] = clock() - begun
+    return made, spent
 
 
-def measured():
+def run(job):
     data = load_cifar10()
-    tested = data.test_images, data.test_labels
-    for depth in FILES:
-        row = {"depth": depth, "bits": 32, "method": "float", "images": 0}
-        yield row | {"accuracy": accuracy(network(depth), *tested)}
-        for bits, method in [*CELLS, *([(1, "distilled")] if depth == 20 else [])]:
-            begun = time.process_time()
-            made = binarized(depth, bits, method, data.train_images)
-            row = {"depth": depth, "bits": bits, "method": method, "images": IMAGES[depth]}
-            yield row | {"processor seconds": time.process_time() - begun, "accuracy": accuracy(made, *tested)}
+    made, spent = binarized(**job, images=data.train_images)
+    images = 0 if job["method"] == "float" else IMAGES[job["depth"]]
+    return job | {"images": images, "seconds": spent, "accuracy": accuracy(made, data.test_images, data.test_labels)}
 
 
 if __name__ == "__main__":
-    publish(__file__, rows=shown(measured()))
+    jobs = [{"depth": depth, "bits": bits, "method": method} for depth in FILES for bits, method in CELLS]
+    Rows(Path(__file__).parents[1] / "results" / "binarize_pretrained.json").measured(run, jobs)

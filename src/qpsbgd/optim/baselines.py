@@ -83,10 +83,11 @@ class DescentOptimizer(BinaryOptimizer):
         means, squares, counts = _adam_state(grads, states)
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         keys = list(zip(rates, counts, [weight.dtype for weight in weights], strict=True))
+        made = {count: torch.full((), float(count), device=skip.device) for count in set(counts)}
         for key in dict.fromkeys(keys):
             own, (rate, count, _) = [index for index, other in enumerate(keys) if other == key], key
             moved, by, mean, square = ([kind[i] for i in own] for kind in (weights, grads, means, squares))
-            steps = [torch.full((), float(count), device=skip.device)] * len(own)
+            steps = [made[count]] * len(own)
             options: Any = {"weight_decay": group.get("weight_decay", 0.0), "eps": group["eps"], "found_inf": skip}
             options |= {"lr": rate, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
             torch._fused_adamw_(moved, by, mean, square, [], steps, **options)

@@ -39,7 +39,7 @@ class LateAnswer:
             found = pinned.copy_(norms, non_blocking=True)
             done.record(torch.cuda.current_stream(norms.device))
         self._asked = moving, found
-        return norms.amax().isfinite().logical_not()  # norms of NaN are NaN, and so is the largest one
+        return (norms.amax() < math.inf).logical_not()  # norms of NaN are NaN, and so is the largest one
 
     def answer(self) -> list[Tensor]:
         """The parameters whose gradients were not finite when last asked; waits for no more than that question."""
@@ -66,4 +66,5 @@ def _norms(parameters: Iterable[Tensor]) -> tuple[list[Tensor], Tensor]:
     if not moving:
         return [], torch.empty(0)
     norms = torch._foreach_norm(values, math.inf)
-    return moving, torch.stack([norm.to(norms[0]) for norm in norms])
+    alike = len({(norm.dtype, norm.device) for norm in norms}) == 1
+    return moving, torch.stack(norms if alike else [norm.to(norms[0]) for norm in norms])
