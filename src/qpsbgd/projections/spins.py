@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,9 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import triton_kernels
+
+_BRANCHES = 8
+"""Searches of layers that a GPU makes at a time; each branch has memory of its own."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +87,23 @@ class Spins(SystemProjection):
         return replace(self, target=target) if self.target == "auto" else self
 
     def directions(self, systems: Sequence[System]) -> list[Direction]:
-        """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""
+        """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
         invert([one for one in systems if one.renewed or "shrinkage" not in one.state])
         gradients = [system.gradient for system in systems]
         if self.target == "polar":
             factors = polar_factors([(one.layer, one.state["gradient"], one.shards) for one in systems])
             gradients = [one.blocks.weights(own) @ one.matrix for one, own in zip(systems, factors, strict=True)]
         expansions = [_Expansion(one, own, bits=self.bits) for one, own in zip(systems, gradients, strict=True)]
+        if self.solver.warm:
+            _side_by_side([partial(one.add_warm, self.solver, kappa=self.kappa) for one in expansions])
+            return [one.answer() for one in expansions]
         for bit in range(self.bits):
             linears = [(one, one.linear(bit, kappa=self.kappa)) for one in expansions]
-            if self.solver.warm:
-                for one, linear in linears:
-                    one.add_warm(bit, linear, self.solver)
-            else:
-                families = [family for one, linear in linears for family in _families(one.system, linear)]
-                answers = iter(solved(self.solver, families))
-                for one, linear in linears:
-                    solutions = [next(answers) for _ in linear]  # by block
-                    one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
+            families = [family for one, linear in linears for family in _families(one.system, linear)]
+            answers = iter(solved(self.solver, families))
+            for one, linear in linears:
+                solutions = [next(answers) for _ in linear]  # by block
+                one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
         return [one.answer() for one in expansions]
 
 
@@ -148,18 +151,20 @@ class _Expansion:
         factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
         return columns.mul_(factors).reshape(rest.shape)
 
-    def add_warm(self, bit: int, linear: Tensor, solver: Descent) -> None:
-        """One more vector, by a descent that starts where the last step's ended."""
-        state, system, last = self.system.state, self.system, None
-        if self.warm and "spins" in state and bit < len(state["spins"]):
-            fields = None if system.renewed or "coupling_fields" not in state else state["coupling_fields"][bit]
-            last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], fields)
-        if linear.numel():
-            ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
-        else:  # a shard without output units
-            ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
-        self.warm_states.append(ended)
-        self.add(linear, ended.spins, None, ended.coupling_fields)
+    def add_warm(self, solver: Descent, *, kappa: float) -> None:
+        """All vectors, by descents that start where the last step's ended."""
+        state, system = self.system.state, self.system
+        for bit in range(self.bits):
+            linear, last = self.linear(bit, kappa=kappa), None
+            if self.warm and "spins" in state and bit < len(state["spins"]):
+                fields = None if system.renewed or "coupling_fields" not in state else state["coupling_fields"][bit]
+                last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], fields)
+            if linear.numel():
+                ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
+            else:  # a shard without output units
+                ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
+            self.warm_states.append(ended)
+            self.add(linear, ended.spins, None, ended.coupling_fields)
 
     def add(
         self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
@@ -175,7 +180,8 @@ class _Expansion:
             sizes = (spins * products).sum(-1, keepdim=True)
             factors = (spins * self.rest).sum(-1, keepdim=True) / sizes
             self.total = self.total + factors * spins
-            self.rest = self.rest - factors * products
+            if len(self.spins) < self.bits:
+                self.rest = self.rest - factors * products
 
     def answer(self) -> Direction:
         """The direction, and what to keep."""
@@ -211,6 +217,23 @@ class _Expansion:
             return own
         pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
+
+
+def _side_by_side(calls: Sequence[Callable[[], None]]) -> None:
+    """Make these calls; a CUDA graph gets them as parallel branches, since a layer's search leaves most of a GPU idle."""
+    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        for call in calls:
+            call()
+        return
+    current = torch.cuda.current_stream()
+    branches = [torch.cuda.Stream() for _ in range(min(_BRANCHES, len(calls)))]  # type: ignore[no-untyped-call]
+    for branch in branches:
+        branch.wait_stream(current)
+    for place, call in enumerate(calls):
+        with torch.cuda.stream(branches[place % len(branches)]):
+            call()
+    for branch in branches:
+        current.wait_stream(branch)
 
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:
