@@ -16,7 +16,6 @@ import os
 from pathlib import Path
 
 import torch
-
 from kept_rows import Rows
 from training_parts import DEVICE, DEVICE_NAME, clock
 

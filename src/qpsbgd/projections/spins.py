@@ -220,7 +220,7 @@ class _Expansion:
 
 
 def _side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """Make these calls; a CUDA graph gets them as parallel branches, since a layer's search leaves most of a GPU idle."""
+    """Make these calls; a CUDA graph has them as parallel branches: a layer's search leaves most of a GPU idle."""
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         for call in calls:
             call()
