@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 from tqdm.auto import tqdm
@@ -261,9 +261,12 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
         """Set the last norm of a fresh body to what is known of the targets."""
 
-    @abstractmethod
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
         """Rows, dense or CSR, and targets as arrays that training can use."""
+        options |= {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
+        rows, values = validate_data(self, X, y, reset=reset, **options)
+        single = values.ndim == 2 and values.shape[1] == 1
+        return rows, column_or_1d(values, warn=True) if single else values
 
     @abstractmethod
     def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
