@@ -12,7 +12,7 @@ import torch
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Projection
-from qpsbgd.projections.solving import nothing
+from qpsbgd.projections.solving import solved
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 
@@ -46,8 +46,7 @@ class DistributedSolver(Solver):
             RuntimeError: The solver of another rank failed.
         """
         if self._sharded:
-            work = partial(self._solver.solve_all, families) if families else list[Solution]
-            return self._ranks.synchronized(work) or []
+            return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
         own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
         stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
@@ -55,9 +54,7 @@ class DistributedSolver(Solver):
 
     def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
         """This rank's solver's statistics, and its answers to families of which some may have no columns."""
-        asked = [family for family in families if family.num_columns]
-        answers = iter(self._solver.solve_all(asked) if asked else [])
-        found = [next(answers) if family.num_columns else nothing(family) for family in families]
+        found = solved(self._solver, families)
         return dict(found[0].stats), [_packed(solution) for solution in found]
 
     def _part(self, family: QuboFamily, rank: int) -> slice:
@@ -106,8 +103,6 @@ def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
 
 def _packed(solution: Solution) -> tuple[Any, Any, Any]:
     spins, energies, proven = (t.cpu().numpy() for t in (solution.spins, solution.energies, solution.proven_optimal))
-    if not (np.abs(spins) == 1).all():
-        raise ValueError("a solver returned spins other than −1 and +1; see qpsbgd.testing")
     return np.packbits(spins > 0, axis=0), energies, proven
 
 
