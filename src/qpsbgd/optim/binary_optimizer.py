@@ -240,7 +240,6 @@ class BinaryOptimizer(Optimizer):
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
         return default_rate(factor, **depth, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
