@@ -247,7 +247,6 @@ class BinaryOptimizer(Optimizer):
         raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
 
     def _check_options(self, options: dict[str, Any]) -> None:
-        """Raise ValueError for invalid options."""
         NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
         if options.get("clip") != "range":
             POSITIVE_OR_NONE.checked("clip", options["clip"])
@@ -279,7 +278,6 @@ class BinaryOptimizer(Optimizer):
         return True
 
     def _report(self, wrong: Sequence[Tensor], verb: str, then: str) -> None:
-        """Raise ValueError if there are parameters with wrong gradients."""
         if not wrong:
             return
         layers = [str(self._layers[p]) for p in wrong if p in self._layers]

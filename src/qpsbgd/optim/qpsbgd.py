@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,11 +27,9 @@ from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_pro
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers.options import BELOW_ONE
-
-if TYPE_CHECKING:
-    from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 0.25
 """The factor of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""

@@ -101,8 +101,7 @@ class RealPart:
     @property
     def group(self) -> dict[str, Any]:
         """The parameter group, with all options of the torch optimiser."""
-        group: dict[str, Any] = self._optimizer.param_groups[0]
-        return group
+        return self._optimizer.param_groups[0]
 
     @property
     def state(self) -> dict[Tensor, Any]:

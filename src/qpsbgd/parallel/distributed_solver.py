@@ -36,7 +36,6 @@ class DistributedSolver(Solver):
         self._size = 1 if _keeps_state(solver) else ranks.size
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The answers to one family."""
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:

@@ -89,7 +89,6 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return self
 
     def _split(self, samples: WeightedRows) -> tuple[WeightedRows, WeightedRows]:
-        """Samples to train with, and to hold out."""
         rest, held = train_test_split(
             np.arange(len(samples)),
             test_size=self.validation_fraction,
@@ -277,8 +276,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return None
 
     @abstractmethod
-    def _outputs(self) -> int:
-        """The number of the network's outputs."""
+    def _outputs(self) -> int: ...
 
     def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
         """Modules behind the body; by default none."""

@@ -70,5 +70,4 @@ class ScaledColumns(nn.Module):
 
 def dense(rows: Any) -> Rows:
     """Rows as a dense array."""
-    found: Rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
-    return found
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
