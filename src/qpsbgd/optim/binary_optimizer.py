@@ -294,11 +294,7 @@ class BinaryOptimizer(Optimizer):
                 check_fits(self._layers[weight], value, weight)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
-        """A state that fits; one from before there was a warm-up goes on without.
-
-        Raises:
-            ValueError: The state has not this optimiser's options, or more than the `known` entries.
-        """
+        """A state with all options and `known` entries alone; one from before there was a warm-up goes on without."""
         groups = [{**group, "warmup": group.get("warmup", 0.0)} for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(

@@ -46,7 +46,7 @@ class DistributedSolver(Solver):
         """
         if self._sharded:
             return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
-        own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
+        own = [self._part(family) for family in families]
         stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
         return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
@@ -56,12 +56,11 @@ class DistributedSolver(Solver):
         found = solved(self._solver, families)
         return dict(found[0].stats), [_packed(solution) for solution in found]
 
-    def _part(self, family: QuboFamily, rank: int) -> slice:
-        """A rank's part of the columns, as equal as can be; nothing for ranks that are not asked."""
-        count = family.num_columns
-        if rank >= self._size:
-            return slice(count, count)
-        return slice(count * rank // self._size, count * (rank + 1) // self._size)
+    def _part(self, family: QuboFamily) -> QuboFamily:
+        """This rank's part of the columns, as equal as can be; nothing on ranks that are not asked."""
+        rank = self._ranks.rank
+        begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
+        return QuboFamily.trusted(family.quadratic, family.linear[:, begin:end].contiguous(), family.offset[begin:end])
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
@@ -94,10 +93,6 @@ def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:
 
 def _keeps_state(solver: Solver) -> bool:
     return type(solver).state_dict is not Solver.state_dict
-
-
-def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
-    return QuboFamily.trusted(family.quadratic, family.linear[:, columns].contiguous(), family.offset[columns])
 
 
 def _packed(solution: Solution) -> tuple[Any, Any, Any]:
