@@ -311,7 +311,8 @@ class BinaryLayer(nn.Module, ABC):
         if prefix + MARK not in state_dict:
             return (
                 "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
-                "it into the real-valued model, and convert or binarize that"
+                "it into the real-valued model, and convert or binarize that; latent weights saved before there were "
+                "marks load as {**model.state_dict(), **state}"
             )
         there, here = saved_options(state_dict[prefix + MARK]), self.options
         if there == here:
