@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from qpsbgd.solvers import make_solver
+from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.console import console, rich_table, say_fact
 from qpsbgd_qubo.solver_options import options_named, read_options
-
-if TYPE_CHECKING:
-    from qpsbgd_qubo.annealers.budget import Estimate
 
 app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -117,8 +116,7 @@ class ProjectedAttention(nn.Module):
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, **options)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, weight.device, weight.dtype)
     with torch.no_grad():
         layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:

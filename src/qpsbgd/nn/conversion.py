@@ -247,12 +247,9 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
     return binary.train(layer.training)
 
 
-def binary_like(
-    layer: nn.Module, *, bias: bool, bits: int, scale: Scale, gain: Gain
-) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
-    """A binary layer of the same shape, device and precision, with fresh weights."""
+def binary_like(layer: nn.Module, *, bias: bool, **options: Any) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
+    """A binary layer of the same shape, device and precision, with these `options` and fresh weights."""
     weight: Any = layer.weight
-    options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": gain}
     options |= {"device": weight.device, "dtype": weight.dtype}
     if isinstance(layer, nn.Conv1d | nn.Conv2d):
         kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d

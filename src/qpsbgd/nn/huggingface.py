@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers.quantizers import HfQuantizer
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from qpsbgd.nn.saving import with_binary_layers
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 @register_quantization_config("qpsbgd")
@@ -38,7 +35,7 @@ class BinaryQuantizer(HfQuantizer):  # type: ignore[misc]
         """True: latent weights and scales are saved as they are."""
         return True
 
-    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
         layers, prefix = self.quantization_config.layers, f"{model.base_model_prefix}."
         names = {name for name, _ in model.named_modules()}
         if not names & set(layers):  # saved with a head and loaded without, or the other way round

@@ -17,19 +17,11 @@ KNOWN: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
 """The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""
 
 
-def layers_of(parameters: Iterable[Tensor]) -> dict[Tensor, BinaryLayer]:
-    """The binary layers whose weights are among the parameters, by weight and in the order of the parameters.
-
-    Raises:
-        ValueError: A weight belongs to several layers.
-    """
-    found: dict[Tensor, list[BinaryLayer]] = {parameter: [] for parameter in parameters}
-    for layer in list(KNOWN):
-        weight = layer._parameters.get("weight")
-        if weight is not None and weight in found:
-            found[weight].append(layer)
-    check_unshared([layer for layers in found.values() for layer in layers])
-    return {weight: layers[0] for weight, layers in found.items() if layers}
+def layers_of(parameters: Iterable[Tensor]) -> list[BinaryLayer]:
+    """The binary layers whose weights are among the parameters, in their order."""
+    places = {parameter: place for place, parameter in enumerate(parameters)}
+    found = [layer for layer in list(KNOWN) if layer._parameters.get("weight") in places]
+    return sorted(found, key=lambda layer: places[layer.weight])
 
 
 def check_unshared(layers: Iterable[BinaryLayer]) -> None:

@@ -125,7 +125,7 @@ class Tape:
         self._add(grad, self._reader(layer, x, grad))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
-        running = _backward()
+        running = torch._C._current_graph_task_id()
         self._parts.append(_Part(keep(grad.detach()), running, grad.any()))
         if self._weight is not None:
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(running))
@@ -210,7 +210,7 @@ class Tape:
     def _after_gradient(self) -> None:
         """The running backward pass has reached the weight's gradient."""
         assert self._weight is not None
-        running = _backward()
+        running = torch._C._current_graph_task_id()
         self._confirmed += [part for part in self._parts if part.backward == running]
         self._end(running)  # a pass that runs around this one, as around a checkpoint, is not over
         grad = self._weight.grad
@@ -259,12 +259,6 @@ def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
 
     marked: Callable[[Tensor], None] = unserializable_hook(hook)  # type: ignore[no-untyped-call]
     return marked
-
-
-def _backward() -> int:
-    """The id of the running backward pass."""
-    number: int = torch._C._current_graph_task_id()
-    return number
 
 
 @contextmanager

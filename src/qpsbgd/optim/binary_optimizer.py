@@ -240,7 +240,6 @@ class BinaryOptimizer(Optimizer):
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
         return default_rate(factor, **depth, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
@@ -248,7 +247,6 @@ class BinaryOptimizer(Optimizer):
         raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
 
     def _check_options(self, options: dict[str, Any]) -> None:
-        """Raise ValueError for invalid options."""
         NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
         if options.get("clip") != "range":
             POSITIVE_OR_NONE.checked("clip", options["clip"])
@@ -280,7 +278,6 @@ class BinaryOptimizer(Optimizer):
         return True
 
     def _report(self, wrong: Sequence[Tensor], verb: str, then: str) -> None:
-        """Raise ValueError if there are parameters with wrong gradients."""
         if not wrong:
             return
         layers = [str(self._layers[p]) for p in wrong if p in self._layers]
@@ -297,11 +294,7 @@ class BinaryOptimizer(Optimizer):
                 check_fits(self._layers[weight], value, weight)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
-        """A state that fits; one from before there was a warm-up goes on without.
-
-        Raises:
-            ValueError: The state has not this optimiser's options, or more than the `known` entries.
-        """
+        """A state with all options and `known` entries alone; one from before there was a warm-up goes on without."""
         groups = [{**group, "warmup": group.get("warmup", 0.0)} for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(

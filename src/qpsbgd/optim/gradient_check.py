@@ -13,10 +13,7 @@ from qpsbgd.parallel.shards import local
 
 def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The parameters whose gradients hold NaN or infinite values."""
-    moving, norms = _norms(parameters)
-    if not moving or norms.isfinite().all():
-        return []
-    return [p for p, norm in zip(moving, norms, strict=True) if not norm.isfinite()]
+    return _wrong(*_norms(parameters))
 
 
 class LateAnswer:
@@ -48,10 +45,11 @@ class LateAnswer:
         (moving, found), self._asked = self._asked, None
         if self._kept is not None and found is self._kept[1]:
             self._kept[2].synchronize()
-        norms = found.tolist()
-        if math.isfinite(sum(norms)):
-            return []
-        return [p for p, norm in zip(moving, norms, strict=True) if not math.isfinite(norm)]
+        return _wrong(moving, found)
+
+
+def _wrong(moving: list[Tensor], norms: Tensor) -> list[Tensor]:
+    return [p for p, norm in zip(moving, norms.tolist(), strict=True) if not math.isfinite(norm)]
 
 
 def _norms(parameters: Iterable[Tensor]) -> tuple[list[Tensor], Tensor]:

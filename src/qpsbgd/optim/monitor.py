@@ -191,12 +191,7 @@ class Monitor:
 
 
 def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
-    """How a step moved a layer: flip rate, step size and, where it can be said, agreement; see `Monitor`.
-
-    Args:
-        layer: After the step, with the gradient that it was made from.
-        before: The latent weights before the step.
-    """
+    """How a step moved a layer that had the latent weights `before`, and still has its gradient; see `Monitor`."""
     after, grad = local(layer.weight.detach()), layer.weight.grad
     step = (after - before).to(torch.promote_types(after.dtype, torch.float32))
     flips = torch.count_nonzero((after >= 0) != (before >= 0))  # sign(0) = +1

@@ -82,9 +82,10 @@ class Members:
         parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
         guard_fused_paths(parts)
         inner = (part for part in parts if isinstance(part, BinaryLayer))
-        layers = list(dict.fromkeys([*inner, *owners.values()]))
+        layers = list(dict.fromkeys([*inner, *owners]))
         check_unshared(layers)
-        given = [p for p in dict.fromkeys(parameters) if p not in owners]
+        weights = {layer.weight for layer in owners}
+        given = [p for p in dict.fromkeys(parameters) if p not in weights]
         known = {layer.weight for layer in layers}.union(given)
         inside: dict[Tensor, str] = {}
         for module in modules:
@@ -93,7 +94,7 @@ class Members:
                 if p not in known:
                     inside.setdefault(p, name)
         # Weight and bias of a norm are two vectors in a row, of one length; a layer's bias follows its matrix.
-        beside_weights = {p for layer in owners.values() for p in layer.parameters()}
+        beside_weights = {p for layer in owners for p in layer.parameters()}
         others = [(a, b) for a, b in pairwise(parameters) if a not in beside_weights and b not in beside_weights]
         pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in others)
         norms = [part for part in parts if is_norm(part)]

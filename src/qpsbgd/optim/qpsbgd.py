@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,11 +27,9 @@ from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_pro
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.openmp import guard_fork
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE
-
-if TYPE_CHECKING:
-    from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25
 """The factor of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
@@ -141,7 +139,7 @@ class QPSBGD(BinaryOptimizer):
             if records is not None:
                 # In an autocast block the products would be computed in half precision.
                 with torch.autocast(layers[0].weight.device.type, enabled=False):
-                    moved = self._move(gather_records(records, self._wanted(records), self._ranks))
+                    moved = self._move(records)
                 self._step_real()
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
@@ -169,20 +167,17 @@ class QPSBGD(BinaryOptimizer):
         grad: Any = layer.weight.grad
         return not self._tapes[layer].wanted and group["projection"].capturable(grad, self._cached.get(layer, {}))
 
-    def _wanted(self, records: Mapping[BinaryLayer, Record]) -> dict[BinaryLayer, Projection]:
-        """The layers whose rows this step needs."""
-        wanted = {layer for layer in records if self._tapes[layer].wanted}
-        return {layer: group["projection"] for group, layer in self._members() if layer in wanted} if wanted else {}
-
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
+        members = [(group, layer) for group, layer in self._members() if layer in records]
+        if self._ranks.size > 1:
+            wanted = {layer: group["projection"] for group, layer in members if self._tapes[layer].wanted}
+            records = gather_records(records, wanted, self._ranks)
         projections = {
             (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
             for one in self._projections()
             for sharded in (False, True)
         }
-        members = [(group, self._layers[weight]) for group in self.binary_groups for weight in group["params"]]
-        members = [(group, layer) for group, layer in members if layer in records]
         updates = [
             LayerUpdate(
                 local(layer.weight.detach()),
@@ -215,7 +210,6 @@ class QPSBGD(BinaryOptimizer):
         return {update.inputs.layer for update in updates}
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
-        """The input of a layer's projection."""
         assert layer.weight.grad is not None
         grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
@@ -285,11 +279,10 @@ class QPSBGD(BinaryOptimizer):
             options = options | {"projection": projection.beside(self._default)}
         if self._momentum is None and {"projection", "steps"} & set(options):
             own = self.defaults | options
-            options = {"momentum": _momentum(own["projection"], own["steps"])} | options
+            options = {"momentum": default_momentum(own["projection"].momentum, steps=own["steps"])} | options
         return options
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
-        """Groups and layers."""
         self._check_in_place()
         for group in self.binary_groups:
             for weight in group["params"]:
@@ -345,7 +338,7 @@ class QPSBGD(BinaryOptimizer):
         given = options["projection"]
         options["projection"] = self._default if given is None else given.beside(self._default)
         if options["momentum"] is None:
-            options["momentum"] = _momentum(options["projection"], options["steps"])
+            options["momentum"] = default_momentum(options["projection"].momentum, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
@@ -387,11 +380,6 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._adopt(layer)
-
-
-def _momentum(projection: Projection, steps: int | None) -> float:
-    AT_LEAST_ONE_OR_NONE.checked("steps", steps)
-    return default_momentum(projection.momentum, steps=steps)
 
 
 def _now(device: torch.device) -> float:

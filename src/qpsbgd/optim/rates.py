@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
+
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 WARMUP = 0.1
@@ -29,8 +31,8 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
     batch apart, as batch norms do. The best rate of a grid falls slowly with the length of the run.
     docs/decisions.md has the figure.
     """
-    by_depth = depth_factor(layers=layers, norms=norms, chained=chained)
-    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * by_depth
+    length = AT_LEAST_ONE_OR_NONE.checked("steps", steps) or UNKNOWN_LENGTH
+    return factor * math.pow(length, -0.25) * depth_factor(layers=layers, norms=norms, chained=chained)
 
 
 def depth_factor(*, layers: int, norms: int, chained: int = 0) -> float:
@@ -41,7 +43,8 @@ def depth_factor(*, layers: int, norms: int, chained: int = 0) -> float:
 
 def default_momentum(longest: float, *, steps: int | None) -> float:
     """β of a run: at most `longest`, and lower where the mean, of 1 / (1 − β) steps, would be a large part of it."""
-    return longest if steps is None else min(longest, 1 - 1 / max(LEAST_MEMORY, MEMORY * steps))
+    length = AT_LEAST_ONE_OR_NONE.checked("steps", steps)
+    return longest if length is None else min(longest, 1 - 1 / max(LEAST_MEMORY, MEMORY * length))
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:

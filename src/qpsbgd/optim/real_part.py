@@ -91,7 +91,9 @@ class RealPart:
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
         if not {"lr", "kind"} & set(options):
-            factor = _vector_factor(ours["steps"])
+            low, high = VECTOR_RATES
+            shorter = 1.0 if ours["steps"] is None else max(1.0, math.sqrt(LONG_RUN / ours["steps"]))
+            factor = min(high, low * shorter) / REAL_RATE
             ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
             ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
         self._scales = dict(scales)
@@ -101,8 +103,7 @@ class RealPart:
     @property
     def group(self) -> dict[str, Any]:
         """The parameter group, with all options of the torch optimiser."""
-        group: dict[str, Any] = self._optimizer.param_groups[0]
-        return group
+        return self._optimizer.param_groups[0]
 
     @property
     def state(self) -> dict[Tensor, Any]:
@@ -194,13 +195,6 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     if not isinstance(real, Mapping):
         raise TypeError(f"real must be a dict of options such as dict(lr=1e-2), True, False or None, got {real!r}")
     return dict(real)
-
-
-def _vector_factor(steps: int | None) -> float:
-    """The rate of vectors in networks with norms, in units of the default rate."""
-    low, high = VECTOR_RATES
-    rate = low if steps is None else min(high, low * max(1.0, math.sqrt(LONG_RUN / steps)))
-    return rate / REAL_RATE
 
 
 def _fusable(params: Sequence[NamedTensor]) -> bool:

@@ -55,9 +55,7 @@ def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]
 
 
 def gather_records(
-    records: Mapping[BinaryLayer, Record],
-    wanted: Mapping[BinaryLayer, Projection],
-    ranks: Ranks,
+    records: Mapping[BinaryLayer, Record], wanted: Mapping[BinaryLayer, Projection], ranks: Ranks
 ) -> dict[BinaryLayer, Record]:
     """The moments of all ranks summed, or their rows gathered: N ranks then take the step of one process.
 
@@ -67,8 +65,6 @@ def gather_records(
         ranks: All of them.
     """
     found = dict(records)
-    if ranks.size == 1:
-        return found
     own = {layer: records[layer] or _nothing(layer, projection) for layer, projection in wanted.items()}
     rows = {layer: record for layer, record in own.items() if isinstance(record, LayerRecord)}
     parts = iter(ranks.gather_rows([part for record in rows.values() for part in (record.inputs, record.output_grads)]))

@@ -12,7 +12,7 @@ import torch
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Projection
-from qpsbgd.projections.solving import nothing
+from qpsbgd.projections.solving import solved
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 
@@ -36,7 +36,6 @@ class DistributedSolver(Solver):
         self._size = 1 if _keeps_state(solver) else ranks.size
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The answers to one family."""
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
@@ -46,26 +45,22 @@ class DistributedSolver(Solver):
             RuntimeError: The solver of another rank failed.
         """
         if self._sharded:
-            work = partial(self._solver.solve_all, families) if families else list[Solution]
-            return self._ranks.synchronized(work) or []
-        own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
+            return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
+        own = [self._part(family) for family in families]
         stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
         return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
 
     def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
         """This rank's solver's statistics, and its answers to families of which some may have no columns."""
-        asked = [family for family in families if family.num_columns]
-        answers = iter(self._solver.solve_all(asked) if asked else [])
-        found = [next(answers) if family.num_columns else nothing(family) for family in families]
+        found = solved(self._solver, families)
         return dict(found[0].stats), [_packed(solution) for solution in found]
 
-    def _part(self, family: QuboFamily, rank: int) -> slice:
-        """A rank's part of the columns, as equal as can be; nothing for ranks that are not asked."""
-        count = family.num_columns
-        if rank >= self._size:
-            return slice(count, count)
-        return slice(count * rank // self._size, count * (rank + 1) // self._size)
+    def _part(self, family: QuboFamily) -> QuboFamily:
+        """This rank's part of the columns, as equal as can be; nothing on ranks that are not asked."""
+        rank = self._ranks.rank
+        begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
+        return QuboFamily.trusted(family.quadratic, family.linear[:, begin:end].contiguous(), family.offset[begin:end])
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
@@ -100,14 +95,8 @@ def _keeps_state(solver: Solver) -> bool:
     return type(solver).state_dict is not Solver.state_dict
 
 
-def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
-    return QuboFamily.trusted(family.quadratic, family.linear[:, columns].contiguous(), family.offset[columns])
-
-
 def _packed(solution: Solution) -> tuple[Any, Any, Any]:
     spins, energies, proven = (t.cpu().numpy() for t in (solution.spins, solution.energies, solution.proven_optimal))
-    if not (np.abs(spins) == 1).all():
-        raise ValueError("a solver returned spins other than −1 and +1; see qpsbgd.testing")
     return np.packbits(spins > 0, axis=0), energies, proven
 
 

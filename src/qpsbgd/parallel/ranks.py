@@ -52,10 +52,8 @@ class Ranks:
     def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
         """All `units` output units of a layer that FSDP has sharded, and which of them this rank's part are."""
         most = -(-units // self.size)  # torch's cut: all but the last ranks have so many
-        padded = part.new_zeros(most, *part.shape[1:])
-        padded[: len(part)] = part
         begin = min(self.rank * most, units)
-        return self.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
+        return self._all_gather_padded(part, most).flatten(0, 1)[:units], slice(begin, begin + len(part))
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum of the tensors of all ranks."""
@@ -71,11 +69,14 @@ class Ranks:
         counts = self.all_gather(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
         found = []
         for own, all_counts in zip(rows, counts, strict=True):
-            padded = own.new_zeros(max(all_counts), *own.shape[1:])
-            padded[: len(own)] = own
-            everyone = self.all_gather(padded) if len(padded) else padded[None].expand(self.size, *padded.shape)
+            everyone = self._all_gather_padded(own, max(all_counts))
             found.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
         return found
+
+    def _all_gather_padded(self, part: Tensor, most: int) -> Tensor:
+        padded = part.new_zeros(most, *part.shape[1:])
+        padded[: len(part)] = part
+        return self.all_gather(padded) if most else padded[None].expand(self.size, *padded.shape)
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """The objects of all ranks, in their order: any that can be pickled."""

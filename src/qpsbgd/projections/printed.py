@@ -103,11 +103,7 @@ class Printed(Projection):
 
 
 def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
-    """Q̄ and S̄ per block, corrected for their start: the families that a step solves.
-
-    Raises:
-        RuntimeError: The momentum does not fit what the layer recorded.
-    """
+    """Q̄ and S̄ per block, corrected for their start: the families that a step solves."""
     if not (inputs.momentum and "step" in inputs.state):
         return fresh
     check_fits(inputs.layer, inputs.state["linear"][0], fresh[0].linear)

@@ -25,7 +25,7 @@ def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
     """
     asked = [family for family in families if family.num_columns]  # a shard may have no output units
     answers = iter(solver.solve_all(asked))
-    solutions = [next(answers) if family.num_columns else nothing(family) for family in families]
+    solutions = [next(answers) if family.num_columns else _nothing(family) for family in families]
     wanted, came = ([tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions]))
     if wanted != came:
         raise ValueError(f"{solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
@@ -34,8 +34,7 @@ def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
     return solutions
 
 
-def nothing(family: QuboFamily) -> Solution:
-    """The solution of a family without columns."""
+def _nothing(family: QuboFamily) -> Solution:
     return Solution(family.linear, family.offset, family.offset > 0)
 
 

@@ -108,13 +108,7 @@ class Spins(SystemProjection):
 
 
 class _Expansion:
-    """The sum of binary vectors that is being built for a layer; tensors are by block, (count, m, width).
-
-    Args:
-        system: The layer's system.
-        gradient: The right-hand side, S̄ or what takes its place.
-        bits: Vectors in the sum.
-    """
+    """The sum of `bits` binary vectors that is being built for a layer and the right-hand side `gradient`, by block."""
 
     def __init__(self, system: System, gradient: Tensor, *, bits: int) -> None:
         self.system, self.bits = system, bits

@@ -13,11 +13,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
+from qpsbgd.sklearn.estimator import BinaryNetworkEstimator
 from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
 
 _LEAST_SHARE = 1e-4
@@ -118,16 +118,13 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
-        options = {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
-        rows, values = validate_data(self, X, y, reset=reset, **options)
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
+        rows, values = super()._validated(X, y, reset=reset)
         check_classification_targets(values)
-        if values.ndim == 2 and values.shape[1] > 1:
-            values = dense(values)
-            if type_of_target(values) != "multilabel-indicator" or not np.isin(values, (0, 1)).all():
-                raise ValueError("y with several columns must hold zeros and ones, a column per label")
-            return rows, values
-        return rows, column_or_1d(values, warn=True)
+        values = dense(values)
+        if values.ndim == 2 and (type_of_target(values) != "multilabel-indicator" or not np.isin(values, (0, 1)).all()):
+            raise ValueError("y with several columns must hold zeros and ones, a column per label")
+        return rows, values
 
     def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
         weights = super()._weights(rows, values, sample_weight)

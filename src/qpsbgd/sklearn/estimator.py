@@ -16,14 +16,15 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 from tqdm.auto import tqdm
 
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
-from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
+from qpsbgd.sklearn.fitting import Rows, ScaledColumns, WeightedRows, dense
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
 
@@ -59,7 +60,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     n_iter_: int = field(init=False)
     loss_curve_: list[float] = field(init=False)
     validation_scores_: list[float] = field(init=False)
-    _partial: Training | None = field(init=False)
+    _partial: QPSBGD | None = field(init=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
         """Train a new network, or with `warm_start` the one that is there; returns the estimator.
@@ -88,7 +89,6 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return self
 
     def _split(self, samples: WeightedRows) -> tuple[WeightedRows, WeightedRows]:
-        """Samples to train with, and to hold out."""
         rest, held = train_test_split(
             np.arange(len(samples)),
             test_size=self.validation_fraction,
@@ -106,12 +106,12 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         count = self._count(len(samples))
         steps = min(max(STEPS[0], round(STEPS_PER_ROW * len(samples))), STEPS[1])
         epochs = max(EPOCHS, -(-steps // count)) if self.epochs is None else self.epochs
-        training = Training(self._body, self, steps=epochs * count)
+        optimizer = self._optimizer(steps=epochs * count)
         self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         best, waited, kept = -np.inf, 0, {}
         with tqdm(total=epochs, desc=type(self).__name__, unit="epoch", disable=not self.verbose) as bar:
             while self.n_iter_ < epochs and waited < self.n_iter_no_change:
-                self._advance(training, samples)
+                self._advance(optimizer, samples)
                 shown = {"loss": self.loss_curve_[-1]}
                 if held is not None:
                     shown["score"] = self._scored(held.rows, held.values)
@@ -143,7 +143,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self._scaler.partial_fit(samples.rows, sample_weight=samples.weights)
         self._set_norms()
         if self._partial is None:
-            self._partial = Training(self._body, self, steps=None)
+            self._partial = self._optimizer(steps=None)
         self._advance(self._partial, samples)
 
     def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
@@ -154,17 +154,36 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return found
 
     def _fresh_scaler(self, rows: Any) -> Any:
-        return StandardScaler(with_mean=not is_sparse(rows))  # means of sparse columns are found all the same
+        return StandardScaler(with_mean=isinstance(rows, np.ndarray))  # means of sparse columns are found all the same
 
-    def _advance(self, training: Training, samples: WeightedRows) -> None:
+    def _optimizer(self, steps: int | None) -> QPSBGD:
+        """QP-SBGD for the binary weights, AdamW for norms and column scales; without `steps` their rates stay."""
+        return QPSBGD(
+            self._body,
+            lr=self.learning_rate,
+            projection=self.projection,
+            solver=self.solver,
+            clip="range",
+            steps=steps,
+            relative=True,
+            real={"lr": self.real_learning_rate, "fused": True},  # one kernel for a dozen short vectors
+        )
+
+    def _advance(self, optimizer: QPSBGD, samples: WeightedRows) -> None:
+        """One epoch; the random numbers outside stay as they are."""
         order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))
-        batches = map(self._batch, map(samples.part, np.array_split(order, self._count(len(samples)))))
-        self.loss_curve_.append(training.epoch(batches, self._losses, seed=seed))
+        body, total = self._body.train(), 0.0
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # of the CPU alone: torch.manual_seed takes milliseconds
+            for part in map(samples.part, np.array_split(order, self._count(len(samples)))):
+                optimizer.zero_grad()
+                losses = self._losses(body(self._standardized(part.rows)), self._encoded(part.values))
+                value = losses.mean() if part.weights is None else (losses * self._tensor(part.weights)).mean()
+                torch.autograd.backward(value)
+                optimizer.step()
+                total += value.item() * len(part)
+        self.loss_curve_.append(total / len(samples))
         self.n_iter_ += 1
-
-    def _batch(self, part: WeightedRows) -> Batch:
-        weights = None if part.weights is None else self._tensor(part.weights)
-        return self._standardized(part.rows), self._encoded(part.values), weights
 
     def _count(self, rows: int) -> int:
         """The number of batches: of about `batch_size` rows, and of at least two, which a batch norm needs."""
@@ -241,9 +260,12 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
         """Set the last norm of a fresh body to what is known of the targets."""
 
-    @abstractmethod
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
         """Rows, dense or CSR, and targets as arrays that training can use."""
+        options |= {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
+        rows, values = validate_data(self, X, y, reset=reset, **options)
+        single = values.ndim == 2 and values.shape[1] == 1
+        return rows, column_or_1d(values, warn=True) if single else values
 
     @abstractmethod
     def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
@@ -254,8 +276,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return None
 
     @abstractmethod
-    def _outputs(self) -> int:
-        """The number of the network's outputs."""
+    def _outputs(self) -> int: ...
 
     def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
         """Modules behind the body; by default none."""

@@ -1,20 +1,15 @@
-"""How the estimators train: rows with weights in a fixed order, batches, and one optimiser for the whole network."""
+"""What the estimators train with: rows with weights in a fixed order, and columns with scales."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from qpsbgd.optim.qpsbgd import QPSBGD
-
 Rows = NDArray[Any]
-Batch = tuple[Tensor, Tensor, Tensor | None]
 
 _MOST_REPEATS = 8
 """Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
@@ -73,57 +68,6 @@ class ScaledColumns(nn.Module):
         return rows * self.weight
 
 
-@final
-class Training:
-    """The optimiser of a network: QP-SBGD for its binary weights, AdamW for its norms and column scales.
-
-    Args:
-        body: Takes standardised rows.
-        estimator: The estimator with the options.
-        steps: Steps of the whole training; None keeps the learning rates.
-    """
-
-    def __init__(self, body: nn.Sequential, estimator: Any, steps: int | None) -> None:
-        self._body = body
-        self._optimizer = QPSBGD(
-            body,
-            lr=estimator.learning_rate,
-            projection=estimator.projection,
-            solver=estimator.solver,
-            clip="range",
-            steps=steps,
-            relative=True,
-            real={"lr": estimator.real_learning_rate, "fused": True},  # one kernel for a dozen short vectors
-        )
-
-    def epoch(self, batches: Iterable[Batch], losses: Callable[[Tensor, Tensor], Tensor], *, seed: int) -> float:
-        """One step per batch of inputs, targets and weights; returns the mean loss.
-
-        Args:
-            batches: Inputs, targets, and weights or None.
-            losses: The loss of every row, from outputs and targets.
-            seed: For dropout; the random numbers outside stay as they are.
-        """
-        self._body.train()
-        total, count = 0.0, 0
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # of the CPU alone: torch.manual_seed takes milliseconds
-            for inputs, targets, weights in batches:
-                self._optimizer.zero_grad()
-                found = losses(self._body(inputs), targets)
-                value = found.mean() if weights is None else (found * weights).mean()
-                torch.autograd.backward(value)
-                self._optimizer.step()
-                total, count = total + value.item() * len(inputs), count + len(inputs)
-        return total / count
-
-
-def is_sparse(rows: Any) -> bool:
-    """Whether rows are a matrix of scipy."""
-    return hasattr(rows, "toarray")
-
-
 def dense(rows: Any) -> Rows:
     """Rows as a dense array."""
-    found: Rows = rows.toarray() if is_sparse(rows) else rows
-    return found
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()

@@ -9,11 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
+from qpsbgd.sklearn.estimator import BinaryNetworkEstimator
 from qpsbgd.sklearn.fitting import Rows, WeightedRows
 
 
@@ -61,12 +60,8 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         tags.target_tags.multi_output = True
         return tags
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
-        options = {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "y_numeric": True}
-        rows, values = validate_data(self, X, y, reset=reset, accept_sparse="csr", **options)
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = column_or_1d(values, warn=True)
-        return rows, values
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
+        return super()._validated(X, y, reset=reset, y_numeric=True)
 
     def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         columns = _columns(samples.values)
