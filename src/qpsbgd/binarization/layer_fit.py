@@ -36,6 +36,21 @@ class LayerFit:
     lost: dict[str, float]
 
 
+def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:
+    """The real weights (groups, n, m) that come nearest to the targets, with a pull towards the weights as they are.
+
+    Args:
+        metrics: Q̂, of the inputs in the binary network, (groups, n, n).
+        cross: The mean of x̂ tᵀ, (groups, n, m).
+        weights: Those of the float network, (groups, n, m).
+    """
+    unit = metrics.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+    pull = torch.where(unit > 0, RIDGE * unit, 1.0)
+    system = metrics + pull * torch.eye(metrics.shape[1], dtype=metrics.dtype, device=metrics.device)
+    found: Tensor = torch.linalg.solve(system, cross + pull * weights)
+    return found
+
+
 def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> LayerFit:
     """Planes and scales for every group.
 

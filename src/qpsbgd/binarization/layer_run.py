@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.following import Reference, target_weights
-from qpsbgd.binarization.layer_fit import LayerFit, fitted
+from qpsbgd.binarization.layer_fit import LayerFit, fitted, target_weights
 from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
@@ -106,7 +105,7 @@ class LayerRun:
     options: Options
     generator: torch.Generator
     selection: Selection
-    reference: Reference | None
+    reference: Passes | None  # of the float network
 
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
@@ -117,7 +116,7 @@ class LayerRun:
                     f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
                 )
         lines: list[LayerLoss] = []
-        watching = nullcontext() if self.reference is None else self.reference.passes.watching()
+        watching = nullcontext() if self.reference is None else self.reference.watching()
         norms = self.options.norms and self.reference is None
         module: nn.Module | None = None
         try:
