@@ -52,7 +52,7 @@ def family(model, name, batches):
         for batch in batches:
             model(batch)
     hook.remove()
-    return moments.covariance()[0], weights[:, :COLUMNS].contiguous()
+    return moments.metric(centred=True)[0], weights[:, :COLUMNS].contiguous()
 
 
 def scaled(value, factor):

@@ -39,10 +39,7 @@ class LayerFit:
 def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:
     """The real weights (groups, n, m) that come nearest to the targets, with a pull towards the weights as they are.
 
-    Args:
-        metrics: Q̂, of the inputs in the binary network, (groups, n, n).
-        cross: The mean of x̂ tᵀ, (groups, n, m).
-        weights: Those of the float network, (groups, n, m).
+    `metrics` are Q̂ of the inputs in the binary network, (groups, n, n); `cross` is the mean of x̂ tᵀ, (groups, n, m).
     """
     unit = metrics.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     pull = torch.where(unit > 0, RIDGE * unit, 1.0)
@@ -52,14 +49,7 @@ def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:
 
 
 def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> LayerFit:
-    """Planes and scales for every group.
-
-    Args:
-        moments: Second moments or covariances of the inputs, (groups, n, n).
-        weights: (groups, n, m).
-        bits: Planes.
-        effort: How to search.
-    """
+    """Planes and scales of weights (groups, n, m), for second moments or covariances of their inputs (groups, n, n)."""
     lost: dict[str, float] = {}
     fits: list[Fit] = []
     whole = 0.0

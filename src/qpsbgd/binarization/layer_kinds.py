@@ -37,15 +37,9 @@ def weight_like(layer: Any, matrices: Tensor) -> Tensor:
 
 
 def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor | None) -> None:
-    """Give a binary layer what was found, and a bias.
+    """Give a binary layer what was found for a real one, and a bias (groups, m); None leaves the bias as it is.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
-
-    Args:
-        binary: The layer to fill.
-        layer: The real one.
-        found: Planes and scales.
-        bias: New bias of the outputs, (groups, m); None leaves the bias as it is.
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))

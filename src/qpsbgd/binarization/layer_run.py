@@ -153,7 +153,7 @@ class LayerRun:
                 check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
             moments = self._moments(layer, name, binary)
             start = time.monotonic()
-            metrics = moments.covariance() if biased else moments.second_moment()
+            metrics = moments.metric(centred=biased)
             if self.reference is not None:
                 weights = target_weights(metrics, moments.cross(centred=biased), weights)
             found = fitted(metrics, weights, bits=binary.bits, effort=effort)
@@ -174,8 +174,7 @@ class LayerRun:
             return
         biased = isinstance(bias, Tensor)
         moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
-        metrics = moments.covariance() if biased else moments.second_moment()
-        weights = target_weights(metrics, moments.cross(centred=biased), weights)
+        weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
         self.changes.set(weight, weight_like(layer, weights))
         if isinstance(bias, Tensor):
             missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)

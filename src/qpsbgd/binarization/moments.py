@@ -16,12 +16,7 @@ class NotFinite(ValueError):
 
 
 class Moments:
-    """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows.
-
-    Args:
-        groups: Groups of the layer.
-        inputs: n, the inputs of a group.
-    """
+    """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows."""
 
     def __init__(self, groups: int, inputs: int) -> None:
         self.count = 0
@@ -76,18 +71,14 @@ class Moments:
         """The mean of the rows, (groups, n)."""
         return self._sum / self.count + self._shift[:, 0]
 
-    def covariance(self) -> Tensor:
-        """The mean of (x − mean)(x − mean)ᵀ, (groups, n, n)."""
+    def metric(self, *, centred: bool) -> Tensor:
+        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`."""
         for stop in range(BLOCK, len(self._products[0]), BLOCK):
             block = slice(stop - BLOCK, stop)
             self._products[:, stop:, block] = self._products[:, block, stop:].mT
-        offset = self._sum / self.count
-        return self._products / self.count - offset[:, :, None] * offset[:, None, :]
-
-    def second_moment(self) -> Tensor:
-        """The mean of x xᵀ, (groups, n, n)."""
-        mean = self.mean
-        return self.covariance() + mean[:, :, None] * mean[:, None, :]
+        offset, mean = self._sum / self.count, self.mean
+        covariance = self._products / self.count - offset[:, :, None] * offset[:, None, :]
+        return covariance if centred else covariance + mean[:, :, None] * mean[:, None, :]
 
 
 def summable(rows: Tensor) -> Tensor:

@@ -63,12 +63,7 @@ class _Functions(TorchFunctionMode):
 
 
 class Passes:
-    """The passes of some batches through a model in evaluation mode.
-
-    Args:
-        model: The model.
-        batches: Tensors, tuples of arguments or dictionaries of keyword arguments.
-    """
+    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode."""
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
@@ -164,12 +159,9 @@ class Passes:
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
-        """A layer in the pass of one batch; None where the batch does not reach it.
+        """A layer that is called once, in the pass of one batch; None where the batch does not reach it.
 
-        Args:
-            layer: The layer, called once per pass.
-            number: Number of the batch.
-            sums: Whether to follow its output to a sum.
+        With `sums`, its output is followed to a sum.
         """
         ends: list[tuple[Branch, Tensor]] = []
 
@@ -186,12 +178,9 @@ class Passes:
         return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
 
     def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
-        """The target outputs of a layer for a batch, by this model; None where the batch does not reach it here.
+        """The target outputs for a batch of a layer that is `here` in the network that becomes binary, by this model.
 
-        Args:
-            name: The layer's name in both networks.
-            number: Number of the batch.
-            here: The layer in the network that becomes binary.
+        None where the batch does not reach the layer of this name.
         """
         layer = self._model.get_submodule(name)
         there = self.seen(layer, number, sums=True)

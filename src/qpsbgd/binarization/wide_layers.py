@@ -110,8 +110,7 @@ class WideLayer:
         for around in map(self._around, self._rows()):
             moments.add(around[..., block].transpose(0, 1).flatten(1))
             products.add_(around[..., block].mT @ (around @ error.to(around)))
-        metrics = moments.covariance() if self._centred else moments.second_moment()
-        return metrics, products / self._count
+        return moments.metric(centred=self._centred), products / self._count
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
