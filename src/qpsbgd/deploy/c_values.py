@@ -126,14 +126,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Frame:
-    """The context of a step's C function.
-
-    Attributes:
-        number: Number of the step.
-        inputs: What goes in.
-        after: What comes out.
-        constants: Those of the network.
-    """
+    """The context of a step's C function: its number, what goes in and comes out, and the network's constants."""
 
     number: int
     inputs: tuple[Values, ...]

@@ -52,12 +52,7 @@ SUPPORTED: tuple[type[nn.Module], ...] = (
 
 
 def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
-    """The operations of a module other than a layer with weights, a sign or a batch norm, one after the other.
-
-    Args:
-        name: For messages.
-        module: A module of a type in `SUPPORTED`.
-        shape: Shape of what goes in, where it is known.
+    """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order.
 
     Raises:
         ValueError: The module has options that cannot be expressed.

@@ -13,7 +13,7 @@ import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.encoders import ENCODERS
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder
-from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place, refusal, trace
+from qpsbgd.deploy.tracing import RefusedError, Traced, name_of, place, refusal, trace
 from qpsbgd_runtime.operations import Operation, Shape
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
@@ -22,10 +22,6 @@ _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
     """The operations that compute what the model computes in evaluation mode; the model itself stays as it is.
-
-    Args:
-        model: A module whose forward does the same for every input.
-        input_shape: Shape of one sample; needed where the forward asks for sizes or counts dimensions from the end.
 
     Raises:
         ValueError: Something cannot be expressed, or holds numbers that are not finite; the message names it.
@@ -47,12 +43,13 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
     known: dict[fx.Node, Any] = {}
 
     def value_of(node: fx.Node) -> Any:
-        return constant(model, str(node.target)) if node.op == "get_attr" else known[node]
+        return operator.attrgetter(str(node.target))(model).detach() if node.op == "get_attr" else known[node]
 
     def follow(node: fx.Node) -> Tensor | None:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)
         try:
-            result = _result(node, args, kwargs, model=model, builder=builder)
+            constant = node.op == "get_attr"
+            result = value_of(node) if constant else _result(node, args, kwargs, model=model, builder=builder)
             shape = builder.shape(result) if isinstance(result, Traced) else None
         except (TypeError, ValueError) as error:
             where = place()
@@ -82,8 +79,6 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder:
     name = name_of(node)
     if node.op == "placeholder":
         return builder.input
-    if node.op == "get_attr":
-        return constant(model, str(node.target))
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         if type(module) not in kinds.SUPPORTED:

@@ -59,13 +59,9 @@ WrittenOut = Mapping[type[nn.Module], Callable[..., Any]]
 
 
 def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow, written_out: WrittenOut) -> fx.Node:
-    """The node that the model's forward returns for its first argument, in evaluation mode.
+    """The node that the model's forward returns for its first argument, in evaluation mode; the model stays as it is.
 
-    Args:
-        model: The model, which stays as it is.
-        leaves: Modules that become one node each; so do binary layers, and all of torch's own but containers.
-        follow: Called with every node, in order.
-        written_out: Modules of torch's own that become several nodes.
+    Leaves, binary layers and all modules of torch's own but containers and those in `written_out` become one node each.
 
     Raises:
         ValueError: The forward cannot be followed; the message names the module and the line.
@@ -222,11 +218,3 @@ def _several(found: Any) -> str:
         f"the model must return one tensor, got {type(found).__name__}; deploy a module whose forward returns one: "
         f"def forward(self, x): return self.model(x){part}"
     )
-
-
-def constant(model: nn.Module, target: str) -> torch.Tensor:
-    """The parameter or buffer that a node names."""
-    found = operator.attrgetter(target)(model)
-    if not isinstance(found, torch.Tensor):
-        raise ValueError(f"{target} must be a tensor, got {type(found).__name__}")
-    return found.detach()
