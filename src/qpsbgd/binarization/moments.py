@@ -24,11 +24,7 @@ class Moments:
         self._shift = self._sum = self._products = self._target_sum = self._cross = torch.zeros(0)
 
     def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
-        """Take in rows (B, groups · n), and what the outputs should be for them (B, groups · m).
-
-        Raises:
-            NotFinite: A number is not.
-        """
+        """Take in finite rows (B, groups · n), and what the outputs should be for them (B, groups · m)."""
         if not len(rows):
             return
         _check(rows, "its inputs hold NaN or infinite values")
@@ -98,11 +94,7 @@ class NormMoments:
         self._sum = self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Take in a batch.
-
-        Raises:
-            NotFinite: A number is not.
-        """
+        """Take in a batch, of finite numbers."""
         _check(x, "its inputs hold NaN or infinite values")
         values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
         self.count += len(values)

@@ -20,11 +20,7 @@ from qpsbgd_runtime.unit_operations import Quantize, Scale
 
 
 class GraphBuilder:
-    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation.
-
-    Attributes:
-        input: The model's input.
-    """
+    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation."""
 
     def __init__(self, input_shape: Shape | None) -> None:
         self.input = Traced(real=0)
@@ -83,15 +79,12 @@ class GraphBuilder:
             return None
         number = next((n for n in (value.small, value.sums, value.real) if n is not None), None)
         if number is not None:
-            return self._shape_of(number)
+            return self._values[number].shape
         assert value.module is not None and value.parent is not None
         before = self.shape(value.parent)
         if before is None or not isinstance(value.module, kinds.MAX_POOLS):
             return before
         return kinds.operations_of(value.name, value.module, before)[0].shape_after(before)
-
-    def _shape_of(self, number: int) -> Shape | None:
-        return None if self._values is None else self._values[number].shape
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -189,7 +182,7 @@ class GraphBuilder:
         """The value behind modules that waited, pools or clips, of the value with a number."""
         for one in waiting:
             assert one.module is not None
-            (operation,) = kinds.operations_of(one.name, one.module, self._shape_of(number))
+            (operation,) = kinds.operations_of(one.name, one.module, self.shape(Traced(real=number)))
             number = self._append(operation, number)
         return number
 
