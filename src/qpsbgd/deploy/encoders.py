@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from qpsbgd.deploy.tracing import RefusedError
+from qpsbgd.deploy.modules import RefusedError
 
 
 def _layer(layer: nn.TransformerEncoderLayer, src: Any, *masks: Any, **options: Any) -> Any:

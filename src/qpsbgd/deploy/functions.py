@@ -14,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.graph_builder import GraphBuilder
+from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
 from qpsbgd.deploy.module_functions import module_of
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
-from qpsbgd.deploy.tracing import Traced
 from qpsbgd_runtime.operations import Dense, Operation, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,34 @@ from torch import nn
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
-from qpsbgd.deploy.tracing import Traced
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd_runtime.tensor_operations import Activation, Combine
-from qpsbgd_runtime.unit_operations import Quantize, Scale
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
+
+
+@dataclass(eq=False)
+class Traced:
+    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
+
+    Attributes:
+        name: The module that computes it.
+        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
+        parent: What `module` is applied to.
+        sums: The value with the sums of a layer, without gain and bias.
+        real: The value in real numbers.
+        small: The value in bits, or in whole numbers of up to 8 bits.
+        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
+    """
+
+    name: str = ""
+    module: nn.Module | None = None
+    parent: Traced | None = None
+    sums: int | None = None
+    real: int | None = None
+    small: int | None = None
+    steps: Steps | None = None
 
 
 class GraphBuilder:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
-from qpsbgd.deploy.tracing import refusal
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d, padded_sides
 from qpsbgd.nn.layers import BinaryLayer
@@ -49,6 +48,15 @@ SUPPORTED: tuple[type[nn.Module], ...] = (
     *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *_PADS, nn.Upsample, nn.Embedding),
 )
 """All modules that can be expressed; a class derived from one of them cannot."""
+
+
+class RefusedError(ValueError):
+    """Something that cannot be expressed; the message names it."""
+
+
+def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
+    """The error about a module."""
+    return ValueError(f"{name or 'the model'} ({type(module).__name__}) {reason}")
 
 
 def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
