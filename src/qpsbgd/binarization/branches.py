@@ -55,7 +55,7 @@ class Branch:
 
 
 class Sums(TorchFunctionMode):
-    """While it is entered, calls `found(branch, other)`, which may raise, before a branch is added to its like."""
+    """While entered, calls `found(branch, other)` before a branch is added to a tensor of its shape; that may raise."""
 
     def __init__(self, found: Callable[[Branch, Tensor], None]) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class PlaneSearch:
         self._generator = generator
 
     def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, fixed: bool) -> Tensor:
-        """Spins (n, m) at least as good as the given ones, for t = Q r (n, m): scales (m,) · spins should come near r.
+        """Spins (n, m) at least as good as the given ones; scales (m,) · spins should come near r, for t = Q r (n, m).
 
         Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
         """

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.layer_fit import LayerFit, fitted, target_weights
-from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes

@@ -24,7 +24,7 @@ class Moments:
         self._shift = self._sum = self._products = self._target_sum = self._cross = torch.zeros(0)
 
     def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
-        """Take in finite rows (B, groups · n), and what the outputs should be for them (B, groups · m)."""
+        """Take in rows (B, groups · n), and what their outputs should be (B, groups · m); raises NotFinite."""
         if not len(rows):
             return
         _check(rows, "its inputs hold NaN or infinite values")
@@ -94,7 +94,7 @@ class NormMoments:
         self._sum = self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Take in a batch, of finite numbers."""
+        """Take in a batch; raises NotFinite if a number is not."""
         _check(x, "its inputs hold NaN or infinite values")
         values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
         self.count += len(values)

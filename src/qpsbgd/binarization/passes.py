@@ -178,9 +178,9 @@ class Passes:
         return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
 
     def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
-        """The target outputs for a batch of a layer that is `here` in the network that becomes binary, by this model.
+        """The outputs that a layer, seen `here` in the network that becomes binary, should have for a batch.
 
-        None where the batch does not reach the layer of this name.
+        By its namesake in this model; None where the batch does not reach that one.
         """
         layer = self._model.get_submodule(name)
         there = self.seen(layer, number, sums=True)

@@ -50,10 +50,6 @@ SUPPORTED: tuple[type[nn.Module], ...] = (
 """All modules that can be expressed; a class derived from one of them cannot."""
 
 
-class RefusedError(ValueError):
-    """Something that cannot be expressed; the message names it."""
-
-
 def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
     """The error about a module."""
     return ValueError(f"{name or 'the model'} ({type(module).__name__}) {reason}")

@@ -19,10 +19,9 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
-from qpsbgd.deploy.encoders import ENCODERS
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.modules import RefusedError, refusal
+from qpsbgd.deploy.modules import refusal
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
 from qpsbgd_runtime.operations import Operation, Shape
@@ -31,6 +30,10 @@ _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 """Functions that change their first argument."""
 
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+
+
+class RefusedError(ValueError):
+    """Something that cannot be expressed; the message names it."""
 
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
@@ -42,7 +45,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     builder = GraphBuilder(input_shape)
-    if type(model) in ENCODERS:
+    if type(model) in _ENCODERS:
         model = nn.Sequential(model)
     if isinstance(model, kinds.SUPPORTED):
         return builder.finished(builder.apply("the model", model, builder.input))
@@ -97,7 +100,7 @@ class _Proxy(fx.Proxy):
 class _Tracer(fx.Tracer):
     """Adds every node to a graph as soon as it is recorded.
 
-    Leaves are supported modules, binary layers, and all modules of torch's own but containers and `ENCODERS`.
+    Leaves are supported modules, binary layers, and all modules of torch's own but containers and `_ENCODERS`.
     """
 
     proxy_buffer_attributes = True
@@ -144,7 +147,7 @@ class _Tracer(fx.Tracer):
         return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if type(m) in ENCODERS:
+        if type(m) in _ENCODERS:
             return False
         leaf = type(m) in kinds.SUPPORTED or isinstance(m, BinaryLayer)
         return leaf or super().is_leaf_module(m, module_qualified_name)
@@ -152,8 +155,8 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._following:
             return forward(*args, **kwargs)
-        if type(m) in ENCODERS and "forward" not in vars(m):
-            forward = functools.partial(ENCODERS[type(m)], m)
+        if type(m) in _ENCODERS and "forward" not in vars(m):
+            forward = functools.partial(_ENCODERS[type(m)], m)
         with self.naming(self.path_of_module(m), m):
             return super().call_module(m, forward, args, kwargs)
 
@@ -253,3 +256,40 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
         raise ValueError(f"{name} computes with the size of the batch, which must stay free")
     with torch.no_grad():
         return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
+
+
+def _encoder_layer(layer: nn.TransformerEncoderLayer, src: Any, *masks: Any, **options: Any) -> Any:
+    """Attention and two linear layers, each with a norm and a shortcut."""
+    _check_masks(*masks, *options.values())
+    if {"_sa_block", "_ff_block"} & set(vars(layer)):
+        raise RefusedError("a TransformerEncoderLayer with blocks of its own cannot be deployed; subclass it instead")
+    if not layer.self_attn.batch_first:
+        raise RefusedError("a TransformerEncoderLayer must take the batch first: build it with batch_first=True")
+    if layer.norm_first:
+        src = src + layer._sa_block(layer.norm1(src), None, None)
+        return src + layer._ff_block(layer.norm2(src))
+    src = layer.norm1(src + layer._sa_block(src, None, None))
+    return layer.norm2(src + layer._ff_block(src))
+
+
+def _encoder(encoder: nn.TransformerEncoder, src: Any, *masks: Any, **options: Any) -> Any:
+    """The layers one after the other, and a norm where there is one."""
+    _check_masks(*masks, *options.values())
+    for layer in encoder.layers:
+        src = layer(src)
+    return src if encoder.norm is None else encoder.norm(src)
+
+
+def _check_masks(*given: Any) -> None:
+    if any(one is not None and one is not False for one in given):
+        raise RefusedError(
+            "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
+            "F.scaled_dot_product_attention"
+        )
+
+
+_ENCODERS: dict[type[nn.Module], Callable[..., Any]] = {
+    nn.TransformerEncoderLayer: _encoder_layer,
+    nn.TransformerEncoder: _encoder,
+}
+"""What is traced in place of these modules' own forward, which cannot be: their parts, in evaluation mode."""

@@ -84,7 +84,7 @@ class LayerSums:
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
 
     def _boundaries(self, activation: QuantActivation | None, wanted: Array) -> tuple[Array, Array]:
-        """The least sums (steps, units) for which results are at least `wanted` (steps,); with those that fall, turned.
+        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round.
 
         Without an activation they are for a sign, which is wanted to be 0, and −1 below.
 
