@@ -165,19 +165,17 @@ class LayerRun:
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
-    def _fit_to_targets(self, layer: nn.Module, name: str) -> None:
+    def _fit_to_targets(self, layer: Any, name: str) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
-        weights, weight, bias = matrices(layer), layer.weight, layer.bias
-        assert isinstance(weight, Tensor)
+        weights, biased = matrices(layer), layer.bias is not None
         if weights.shape[1] > self.options.most_inputs:
             return
-        biased = isinstance(bias, Tensor)
         moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
         weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
-        self.changes.set(weight, weight_like(layer, weights))
-        if isinstance(bias, Tensor):
+        self.changes.set(layer.weight, weight_like(layer, weights))
+        if biased:
             missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)
-            self.changes.set(bias, missing.flatten())
+            self.changes.set(layer.bias, missing.flatten())
 
     def _estimate(self, norm: _BatchNorm) -> None:
         """Statistics of a batch norm for the inputs that it has now."""
@@ -200,9 +198,8 @@ class LayerRun:
             if seen is None or (followed and wanted is None):
                 continue
             mask, at = self._chosen(batch, seen.x, reader)
-            x, wanted = (one if one is None or mask is None else one[mask] for one in (seen.x, wanted))
-            assert x is not None
-            moments.add(reader.plain_rows(x, at), None if wanted is None else reader.grad_rows(wanted, at))
+            targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
+            moments.add(reader.plain_rows(seen.x[mask], at), targets)
         if not moments.count:
             raise ValueError(f"{name}: {NO_ROWS}")
         return moments
@@ -210,7 +207,7 @@ class LayerRun:
     def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader) -> Rows:
         """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
         at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
-        drawn: dict[int, tuple[Tensor | None, Tensor | None]] = {}
+        drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
         def rows() -> Iterator[Tensor]:
             found = False
@@ -220,7 +217,7 @@ class LayerRun:
                 if number not in drawn:
                     drawn[number] = self._chosen(batch, seen.x, reader)
                 mask, at = drawn[number]
-                x = seen.x if mask is None else seen.x[mask]
+                x = seen.x[mask]
                 every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
                 for part in torch.split(every, at_once) if len(every) else ():
                     found = True
@@ -230,13 +227,13 @@ class LayerRun:
 
         return rows
 
-    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Tensor | None, Tensor | None]:
-        """The tokens of a batch that count, where x (B, T, n) has tokens, and which of their rows do; None for all."""
-        mask = self.options.mask(batch)
-        mask = mask.to(x.device, torch.bool) if mask is not None and x.shape[:-1] == mask.shape else None
+    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Any, Tensor | None]:
+        """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
+        given = self.options.mask(batch)
+        mask = given.to(x.device, torch.bool) if given is not None and x.shape[:-1] == given.shape else ...
         inputs = reader.weight[0].numel() // reader.bits
         most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
-        count = reader.count_rows(x if mask is None else x[mask])
+        count = reader.count_rows(x[mask])
         return mask, self._spread(most, count) if count > most else None
 
     def _spread(self, most: int, count: int) -> Tensor:
