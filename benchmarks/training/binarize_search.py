@@ -22,8 +22,7 @@ from binarize_networks import SUBJECTS
 
 from qpsbgd import binarize
 from qpsbgd.binarization import feedback, kicks, layer_fit, planes, wide_layers
-from qpsbgd.binarization.layer_fit import fitted
-from qpsbgd.binarization.layer_kinds import empty_like, matrices
+from qpsbgd.binarization.layer_fit import empty_like, fitted, matrices
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.planes import Effort
 from qpsbgd_paper.framework.measurements import shown
@@ -52,7 +51,7 @@ def family(model, name, batches):
         for batch in batches:
             model(batch)
     hook.remove()
-    return moments.covariance()[0], weights[:, :COLUMNS].contiguous()
+    return moments.metric(centred=True)[0], weights[:, :COLUMNS].contiguous()
 
 
 def scaled(value, factor):

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.following import Reference
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
@@ -108,9 +107,8 @@ def binarize(
         passes = Passes(changes.model, data)
         calls, reference = passes.calls(), None
         if targets == "float":
-            real = copying.deepcopy(changes.model)
-            reference = Reference(Passes(real, data), dict(real.named_modules()))
-            reference.passes.calls()
+            reference = Passes(copying.deepcopy(changes.model), data)
+            reference.calls()
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
         report = LayerRun(changes, passes, options, generator, chosen, reference).report(calls)

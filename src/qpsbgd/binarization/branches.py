@@ -55,11 +55,7 @@ class Branch:
 
 
 class Sums(TorchFunctionMode):
-    """While it is entered, calls `found(branch, other)` before a branch is added to a tensor of its shape.
-
-    Args:
-        found: May end the pass with an exception.
-    """
+    """While entered, calls `found(branch, other)` before a branch is added to a tensor of its shape; that may raise."""
 
     def __init__(self, found: Callable[[Branch, Tensor], None]) -> None:
         super().__init__()

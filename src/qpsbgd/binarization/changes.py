@@ -17,9 +17,6 @@ class Changes:
 
     Ctrl-C may come while the block ends, too: entered twice, `with Changes(model) as changes, changes:`, the outer one
     then finishes what the inner one has begun. The model's modes are those of before in any case.
-
-    Args:
-        model: What to change.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -70,13 +70,10 @@ class Feedback:
 class Range:
     """Moves weights into the range of their levels: to the point nearest in the metric, by the method of multipliers.
 
-    With Q for inputs of equal size, the steps of ADMM (Boyd et al., 2011), whose product all columns share:
+    With Q (n, n) for inputs of equal size, the steps of ADMM (Boyd et al., 2011), whose product all columns of weights
+    (n, m) share:
 
         x = w + ρ (Q + ρ)⁻¹ (z − u − w),   z = x + u clipped to the range,   u = x + u − z
-
-    Args:
-        metric: Q (n, n), positive definite.
-        weights: (n, m).
     """
 
     def __init__(self, metric: Tensor, weights: Tensor) -> None:

@@ -27,12 +27,7 @@ MOST_REFITS = 10
 
 
 class PlaneSearch:
-    """Searches of planes that share a metric, in single precision; columns of a family are rows here.
-
-    Args:
-        metric: Q (n, n).
-        generator: Random numbers of the kicks.
-    """
+    """Searches of planes that share a metric Q (n, n), in single precision; columns of a family are rows here."""
 
     def __init__(self, metric: Tensor, generator: torch.Generator) -> None:
         self._unit = metric.diagonal().mean().clamp(min=1e-300)
@@ -42,16 +37,9 @@ class PlaneSearch:
         self._generator = generator
 
     def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, fixed: bool) -> Tensor:
-        """Spins (n, m) that are at least as good as the given ones.
+        """Spins (n, m) at least as good as the given ones; scales (m,) · spins should come near r, for t = Q r (n, m).
 
         Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
-
-        Args:
-            target: t = Q r, (n, m), for the weights r that scales · spins should come near to.
-            spins: ±1, (n, m).
-            scales: (m,).
-            rounds: Kicks.
-            fixed: Leave the scales as they are.
         """
         target = (target / self._unit).float().T.contiguous()
         best = spins.float().T.contiguous()

@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.following import Reference, target_weights
-from qpsbgd.binarization.layer_fit import LayerFit, fitted
-from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
@@ -106,7 +104,7 @@ class LayerRun:
     options: Options
     generator: torch.Generator
     selection: Selection
-    reference: Reference | None
+    reference: Passes | None  # of the float network
 
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
@@ -117,7 +115,7 @@ class LayerRun:
                     f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
                 )
         lines: list[LayerLoss] = []
-        watching = nullcontext() if self.reference is None else self.reference.passes.watching()
+        watching = nullcontext() if self.reference is None else self.reference.watching()
         norms = self.options.norms and self.reference is None
         module: nn.Module | None = None
         try:
@@ -154,7 +152,7 @@ class LayerRun:
                 check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
             moments = self._moments(layer, name, binary)
             start = time.monotonic()
-            metrics = moments.covariance() if biased else moments.second_moment()
+            metrics = moments.metric(centred=biased)
             if self.reference is not None:
                 weights = target_weights(metrics, moments.cross(centred=biased), weights)
             found = fitted(metrics, weights, bits=binary.bits, effort=effort)
@@ -167,20 +165,17 @@ class LayerRun:
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
-    def _fit_to_targets(self, layer: nn.Module, name: str) -> None:
+    def _fit_to_targets(self, layer: Any, name: str) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
-        weights, weight, bias = matrices(layer), layer.weight, layer.bias
-        assert isinstance(weight, Tensor)
+        weights, biased = matrices(layer), layer.bias is not None
         if weights.shape[1] > self.options.most_inputs:
             return
-        biased = isinstance(bias, Tensor)
         moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
-        metrics = moments.covariance() if biased else moments.second_moment()
-        weights = target_weights(metrics, moments.cross(centred=biased), weights)
-        self.changes.set(weight, weight_like(layer, weights))
-        if isinstance(bias, Tensor):
+        weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
+        self.changes.set(layer.weight, weight_like(layer, weights))
+        if biased:
             missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)
-            self.changes.set(bias, missing.flatten())
+            self.changes.set(layer.bias, missing.flatten())
 
     def _estimate(self, norm: _BatchNorm) -> None:
         """Statistics of a batch norm for the inputs that it has now."""
@@ -203,9 +198,8 @@ class LayerRun:
             if seen is None or (followed and wanted is None):
                 continue
             mask, at = self._chosen(batch, seen.x, reader)
-            x, wanted = (one if one is None or mask is None else one[mask] for one in (seen.x, wanted))
-            assert x is not None
-            moments.add(reader.plain_rows(x, at), None if wanted is None else reader.grad_rows(wanted, at))
+            targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
+            moments.add(reader.plain_rows(seen.x[mask], at), targets)
         if not moments.count:
             raise ValueError(f"{name}: {NO_ROWS}")
         return moments
@@ -213,7 +207,7 @@ class LayerRun:
     def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader) -> Rows:
         """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
         at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
-        drawn: dict[int, tuple[Tensor | None, Tensor | None]] = {}
+        drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
         def rows() -> Iterator[Tensor]:
             found = False
@@ -223,7 +217,7 @@ class LayerRun:
                 if number not in drawn:
                     drawn[number] = self._chosen(batch, seen.x, reader)
                 mask, at = drawn[number]
-                x = seen.x if mask is None else seen.x[mask]
+                x = seen.x[mask]
                 every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
                 for part in torch.split(every, at_once) if len(every) else ():
                     found = True
@@ -233,13 +227,13 @@ class LayerRun:
 
         return rows
 
-    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Tensor | None, Tensor | None]:
-        """The tokens of a batch that count, where x (B, T, n) has tokens, and which of their rows do; None for all."""
-        mask = self.options.mask(batch)
-        mask = mask.to(x.device, torch.bool) if mask is not None and x.shape[:-1] == mask.shape else None
+    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Any, Tensor | None]:
+        """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
+        given = self.options.mask(batch)
+        mask = given.to(x.device, torch.bool) if given is not None and x.shape[:-1] == given.shape else ...
         inputs = reader.weight[0].numel() // reader.bits
         most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
-        count = reader.count_rows(x if mask is None else x[mask])
+        count = reader.count_rows(x[mask])
         return mask, self._spread(most, count) if count > most else None
 
     def _spread(self, most: int, count: int) -> Tensor:

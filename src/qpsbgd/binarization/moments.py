@@ -16,12 +16,7 @@ class NotFinite(ValueError):
 
 
 class Moments:
-    """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows.
-
-    Args:
-        groups: Groups of the layer.
-        inputs: n, the inputs of a group.
-    """
+    """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows."""
 
     def __init__(self, groups: int, inputs: int) -> None:
         self.count = 0
@@ -29,11 +24,7 @@ class Moments:
         self._shift = self._sum = self._products = self._target_sum = self._cross = torch.zeros(0)
 
     def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
-        """Take in rows (B, groups · n), and what the outputs should be for them (B, groups · m).
-
-        Raises:
-            NotFinite: A number is not.
-        """
+        """Take in rows (B, groups · n), and what their outputs should be (B, groups · m); raises NotFinite."""
         if not len(rows):
             return
         _check(rows, "its inputs hold NaN or infinite values")
@@ -76,18 +67,14 @@ class Moments:
         """The mean of the rows, (groups, n)."""
         return self._sum / self.count + self._shift[:, 0]
 
-    def covariance(self) -> Tensor:
-        """The mean of (x − mean)(x − mean)ᵀ, (groups, n, n)."""
+    def metric(self, *, centred: bool) -> Tensor:
+        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`."""
         for stop in range(BLOCK, len(self._products[0]), BLOCK):
             block = slice(stop - BLOCK, stop)
             self._products[:, stop:, block] = self._products[:, block, stop:].mT
-        offset = self._sum / self.count
-        return self._products / self.count - offset[:, :, None] * offset[:, None, :]
-
-    def second_moment(self) -> Tensor:
-        """The mean of x xᵀ, (groups, n, n)."""
-        mean = self.mean
-        return self.covariance() + mean[:, :, None] * mean[:, None, :]
+        offset, mean = self._sum / self.count, self.mean
+        covariance = self._products / self.count - offset[:, :, None] * offset[:, None, :]
+        return covariance if centred else covariance + mean[:, :, None] * mean[:, None, :]
 
 
 def summable(rows: Tensor) -> Tensor:
@@ -107,11 +94,7 @@ class NormMoments:
         self._sum = self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Take in a batch.
-
-        Raises:
-            NotFinite: A number is not.
-        """
+        """Take in a batch; raises NotFinite if a number is not."""
         _check(x, "its inputs hold NaN or infinite values")
         values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
         self.count += len(values)

@@ -3,6 +3,13 @@
 A pass ends where the next layer is called. What was computed before it is final, so that the outputs of modules that
 have ended, and of attention inside others, are kept and the next pass begins with them: all layers together cost about
 one forward pass.
+
+Passes through the float network beside it give the outputs t that a layer should have in a partly binary network:
+
+    minimise Σᵢ (tᵢ − ŵᵀ x̂ᵢ)²,   t = wᵀ x + (r − r̂) / d
+
+x and x̂ are the layer's inputs in the float network and in the binary one. Where its output, times the scale d of a norm
+behind it, is added to another term, r and r̂ are that term in both: so errors do not add up along residual branches.
 """
 
 from __future__ import annotations
@@ -44,41 +51,19 @@ class Seen(NamedTuple):
     other: Tensor | None
 
 
-class _Attention(TorchFunctionMode):
-    """While it is entered, calls `made(compute)` for attention, which takes as long as a layer but is no module."""
+class _Functions(TorchFunctionMode):
+    """While it is entered, torch's functions are computed by `compute(function, args, kwargs)`."""
 
-    def __init__(self, made: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, compute: Callable[[Any, Any, Any], Any]) -> None:
         super().__init__()
-        self._made = made
+        self._compute = compute
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        compute = partial(func, *args, **(kwargs or {}))
-        return self._made(compute) if func is F.scaled_dot_product_attention else compute()
-
-
-class _WeightReads(TorchFunctionMode):
-    """While it is entered, calls `read(weight)` before a function computes with a parameter."""
-
-    def __init__(self, read: Callable[[nn.Parameter], None]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and not func.__name__.startswith("new_"):  # not its type and device alone
-            for leaf in tree_leaves((args, kwargs)):
-                if isinstance(leaf, nn.Parameter):
-                    self._read(leaf)
-        return result
+        return self._compute(func, args, kwargs or {})
 
 
 class Passes:
-    """The passes of some batches through a model in evaluation mode.
-
-    Args:
-        model: The model.
-        batches: Tensors, tuples of arguments or dictionaries of keyword arguments.
-    """
+    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode."""
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
@@ -108,9 +93,12 @@ class Passes:
             found[module] += 1
             running.append(module)
 
-        def note(weight: nn.Parameter) -> None:
-            if weight in owners and owners[weight] not in running:
-                read.add(owners[weight])
+        def compute(function: Any, args: Any, kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if isinstance(result, Tensor) and not function.__name__.startswith("new_"):  # not its type and device alone
+                parameters = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, nn.Parameter)]
+                read.update(owners[one] for one in parameters if one in owners and owners[one] not in running)
+            return result
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             running.pop()
@@ -118,7 +106,7 @@ class Passes:
                 sums.begin(module, output)
 
         sums = Sums(lambda branch, _: self._summed.add(branch.layer))
-        with ExitStack() as hooks, sums, _WeightReads(note):
+        with ExitStack() as hooks, sums, _Functions(compute):
             for module in self._model.modules():
                 if not isinstance(module, torch.jit.ScriptModule):
                     hooks.enter_context(module.register_forward_pre_hook(count))
@@ -171,12 +159,9 @@ class Passes:
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
-        """A layer in the pass of one batch; None where the batch does not reach it.
+        """A layer that is called once, in the pass of one batch; None where the batch does not reach it.
 
-        Args:
-            layer: The layer, called once per pass.
-            number: Number of the batch.
-            sums: Whether to follow its output to a sum.
+        With `sums`, its output is followed to a sum.
         """
         ends: list[tuple[Branch, Tensor]] = []
 
@@ -187,10 +172,25 @@ class Passes:
 
         self._target, self._input, self._batch, self._past = layer, None, number, False
         self._beyond = Sums(found) if sums and layer in self._summed else None
-        with suppress(_Reached), _Attention(self._attended), self._beyond or nullcontext():
+        with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
         return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
+
+    def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
+        """The outputs that a layer, seen `here` in the network that becomes binary, should have for a batch.
+
+        By its namesake in this model; None where the batch does not reach that one.
+        """
+        layer = self._model.get_submodule(name)
+        there = self.seen(layer, number, sums=True)
+        if there is None:
+            return None
+        with torch.no_grad():
+            wanted: Tensor = type(layer).forward(layer, there.x)  # not the watched one, which looks for what is kept
+            if here.branch is not None and here.other is not None and there.other is not None:
+                wanted = wanted + here.branch.undone(there.other - here.other)
+        return wanted
 
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
@@ -225,9 +225,12 @@ class Passes:
             input = part(input)
         return input
 
-    def _attended(self, compute: Callable[[], Any]) -> Any:
+    def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a function; kept of attention, which takes as long as a layer but is no module."""
+        if self._past or function is not F.scaled_dot_product_attention:
+            return function(*args, **kwargs)
         module, numbers = self._inside
-        return compute() if self._past else self._kept((module, next(numbers)), compute)
+        return self._kept((module, next(numbers)), partial(function, *args, **kwargs))
 
     def _kept(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
         """The output kept under a key, or else computed and kept now, in place of those inside its module."""

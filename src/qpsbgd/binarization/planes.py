@@ -41,13 +41,7 @@ TURNS = 4
 
 @dataclass(frozen=True)
 class Effort:
-    """How to search.
-
-    Attributes:
-        solver: "rounding", "feedback", "kicks", or a solver for the families.
-        rounds: Kicks per plane.
-        generator: Random numbers of the kicks.
-    """
+    """How to search: by one of `SEARCHES` or a solver for the families; kicks per plane, and their random numbers."""
 
     solver: str | Solver
     rounds: int

@@ -25,14 +25,7 @@ class Selection:
 
 
 def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int], first: bool, last: bool) -> Selection:
-    """The layers to binarise.
-
-    Args:
-        model: The model.
-        layers: Their names; or a function of name and module; or None for all but the first and the last.
-        calls: How often a forward pass calls each module, in its order.
-        first: With None, whether the first one becomes binary, too.
-        last: The same for the last one.
+    """The layers to binarise, by the options of `binarize` and how often a pass calls each module, in its order.
 
     Raises:
         ValueError: A layer that was named cannot be binarised, or there is nothing to do.

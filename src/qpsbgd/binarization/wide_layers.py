@@ -34,14 +34,9 @@ def rows_at_once(inputs: int, most_inputs: int) -> int:
 
 
 class WideLayer:
-    """The planes of a layer with weights (groups, n, m), cut into blocks.
+    """The planes of a layer with weights (groups, n, m), in double precision, and inputs (B, groups · n), in blocks.
 
-    Args:
-        rows: Makes the rows of the layer's inputs, (B, groups · n).
-        weights: (groups, n, m), in double precision.
-        bits: Planes.
-        most_inputs: Most inputs of a block.
-        centred: Whether errors count around their mean, which a bias can take.
+    Where `centred`, errors count around their mean, which a bias can take.
     """
 
     def __init__(self, rows: Rows, weights: Tensor, *, bits: int, most_inputs: int, centred: bool) -> None:
@@ -110,8 +105,7 @@ class WideLayer:
         for around in map(self._around, self._rows()):
             moments.add(around[..., block].transpose(0, 1).flatten(1))
             products.add_(around[..., block].mT @ (around @ error.to(around)))
-        metrics = moments.covariance() if self._centred else moments.second_moment()
-        return metrics, products / self._count
+        return moments.metric(centred=self._centred), products / self._count
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""

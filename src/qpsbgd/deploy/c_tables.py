@@ -105,12 +105,9 @@ class Tables:
         return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
 
     def calls(self, *, source: str, stride: int, use: str) -> list[str]:
-        """Statements that go through all inputs, block by block.
+        """Statements that go through all inputs, `stride` apart from `source` on, block by block.
 
-        Args:
-            source: The place of the first one.
-            stride: From one to the next.
-            use: Statements that use the tables of block `block`, with LOOK_UP for the function.
+        `use` are statements with the tables of block `block`, and LOOK_UP for the function.
         """
         lines = []
         for count, begin, end in self._blocks():

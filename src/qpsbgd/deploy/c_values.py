@@ -85,14 +85,9 @@ class SeenBy:
 
 @dataclass
 class Constants:
-    """The constant arrays of a network.
+    """The constant arrays of a network with `word` bits per word: their size and definitions.
 
-    Attributes:
-        word: Bits of a word, 32 or 64.
-        bytes: Size of all arrays.
-        texts: Their definitions.
-        helpers: Functions that steps call, by name.
-        scratch: Numbers that steps need besides their results while they run, by the C type of these.
+    Also functions that steps call, by name, and how many numbers they need besides their results, by C type.
     """
 
     word: int
@@ -126,14 +121,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Frame:
-    """The context of a step's C function.
-
-    Attributes:
-        number: Number of the step.
-        inputs: What goes in.
-        after: What comes out.
-        constants: Those of the network.
-    """
+    """The context of a step's C function: its number, what goes in and comes out, and the network's constants."""
 
     number: int
     inputs: tuple[Values, ...]

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.graph_builder import GraphBuilder
+from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
 from qpsbgd.deploy.module_functions import module_of
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
-from qpsbgd.deploy.tracing import Traced
 from qpsbgd_runtime.operations import Dense, Operation, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale
@@ -31,17 +30,17 @@ _LOWEST = -3e38
 
 
 class _Functions:
-    """The functions and methods that have no module, as methods of their own that add operations to a graph."""
+    """The functions and methods that have no module, under torch's names, as methods that add operations to a graph."""
 
     def __init__(self, builder: GraphBuilder, name: str) -> None:
         self.builder, self.name = builder, name
 
-    def divide(self, left: Any, right: Any) -> Traced:
+    def div(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Traced):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
         return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
-    def negate(self, value: Any) -> Traced:
+    def neg(self, value: Any) -> Traced:
         return self._scaled(value, -1.0, 0.0)
 
     def _combined(self, how: str, left: Any, right: Any) -> Traced:
@@ -54,26 +53,23 @@ class _Functions:
             while constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
                 constant = constant[0]
             if how == "subtract":
-                value, constant = (self.negate(value), constant) if swapped else (value, -constant)
+                value, constant = (self.neg(value), constant) if swapped else (value, -constant)
             return self.builder.emit(Combine(self.name, "multiply" if how == "multiply" else "add", constant), value)
         number = float(other)
         if not math.isfinite(number):
             raise ValueError(f"{self.name} must have a finite number, got {number}")
-        if how == "multiply":
-            return self._scaled(value, number, 0.0)
-        if how == "add":
-            return self._scaled(value, 1.0, number)
-        return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
+        difference = (-1.0, number) if swapped else (1.0, -number)
+        return self._scaled(value, *{"multiply": (number, 0.0), "add": (1.0, number), "subtract": difference}[how])
 
     add = functools.partialmethod(_combined, "add")
-    subtract = functools.partialmethod(_combined, "subtract")
-    multiply = functools.partialmethod(_combined, "multiply")
+    sub = functools.partialmethod(_combined, "subtract")
+    mul = functools.partialmethod(_combined, "multiply")
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
         scale = Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32))
         return self.builder.emit(scale, value)
 
-    def concatenate(self, tensors: Any, dim: int = 0) -> Traced:
+    def cat(self, tensors: Any, dim: int = 0) -> Traced:
         axis = axis_of(self.name, dim)
         tensors = [value for value in tensors if not (isinstance(value, Tensor) and value.numel() == 0)]
         traced = [value for value in tensors if isinstance(value, Traced)]
@@ -99,9 +95,9 @@ class _Functions:
         return self._combined("add", taken, torch.cat(parts, axis))
 
     def stack(self, tensors: Any, dim: int = 0) -> Traced:
-        return self.concatenate([self.unsqueeze(value, dim) for value in tensors], dim)
+        return self.cat([self.unsqueeze(value, dim) for value in tensors], dim)
 
-    def product(self, left: Any, right: Any) -> Traced:
+    def matmul(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Tensor) and right.ndim == 2:
             return self.builder.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
         if not (isinstance(left, Traced) and isinstance(right, Traced)):
@@ -113,7 +109,7 @@ class _Functions:
             raise ValueError(
                 f"{self.name} must multiply a value by a constant matrix; write left @ right for two values"
             )
-        found = self.product(value, weight.T)
+        found = self.matmul(value, weight.T)
         return found if bias is None else self._combined("add", found, bias)
 
     def transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
@@ -168,7 +164,7 @@ class _Functions:
         shape, mean = self._shape(value), self.mean(value, dim, keepdim)
         return self._scaled(mean, math.prod(shape) / math.prod(self._shape(mean)), 0.0)
 
-    def largest(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
+    def amax(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         if dim is None or isinstance(dim, Traced):
             raise ValueError(f"{self.name} must say which dimension: x.amax(2) or x.max(2)[0]")
         shape = self._shape(value)
@@ -180,14 +176,14 @@ class _Functions:
         kept = tuple(1 if at in axes else size for at, size in enumerate(shape) if keepdim or at not in axes)
         return self.builder.emit(Reshape(self.name, kept), self.builder.apply(self.name, nn.MaxPool1d(count), value))
 
-    def largest_and_place(self, value: Any, dim: Any = None, keepdim: bool = False) -> list[Any]:
-        return [self.largest(value, dim, keepdim), None]  # no place: whatever takes it is refused
+    def max(self, value: Any, dim: Any = None, keepdim: bool = False) -> list[Any]:
+        return [self.amax(value, dim, keepdim), None]  # no place: whatever takes it is refused
 
     def size(self, value: Any, dim: int | None = None) -> Any:
         sizes = _Sizes(self.name)  # a value of known shape has answered itself
         return sizes if dim is None else sizes[dim]
 
-    def attribute(self, value: Any, name: str) -> Any:
+    def getattr(self, value: Any, name: str) -> Any:
         if name == "values" and isinstance(value, list):
             return value[0]
         if name != "shape":
@@ -197,7 +193,7 @@ class _Functions:
     def dim(self, value: Any) -> int:
         return 1 + len(self._shape(value))
 
-    def item(self, value: Any, index: Any) -> Any:
+    def getitem(self, value: Any, index: Any) -> Any:
         if isinstance(value, list):
             return value[index]
         index = index if isinstance(index, tuple) else (index,)
@@ -245,10 +241,10 @@ class _Functions:
             value = self.builder.emit(operation, value)
         return value
 
-    def power(self, value: Any, exponent: Any = 2) -> Traced:
+    def pow(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
             raise ValueError(f"{self.name} must have a power of 1 to 4, got {exponent!r}; write it as products")
-        return functools.reduce(self.multiply, [value] * int(exponent))
+        return functools.reduce(self.mul, [value] * int(exponent))
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
@@ -274,7 +270,7 @@ class _Functions:
             return self._combined("add", value, hidden * _LOWEST)
         return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * float(number))
 
-    def attention(
+    def scaled_dot_product_attention(
         self,
         query: Any,
         key: Any,
@@ -288,7 +284,7 @@ class _Functions:
             raise ValueError(f"{self.name} must have dropout_p=0 in evaluation, got {dropout_p}")
         rows, columns = self._shape(query)[-2], self._shape(key)[-2]
         factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
-        scores = self.multiply(self.product(query, self.transpose(key, -2, -1)), factor)
+        scores = self.mul(self.matmul(query, self.transpose(key, -2, -1)), factor)
         if is_causal:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
@@ -296,7 +292,7 @@ class _Functions:
         elif attn_mask is not None:
             mask = attn_mask if isinstance(attn_mask, Traced) else attn_mask.clamp(min=_LOWEST)
             scores = self._combined("add", scores, mask)
-        return self.product(self.builder.emit(Softmax(self.name, -1), scores), value)
+        return self.matmul(self.builder.emit(Softmax(self.name, -1), scores), value)
 
     def _shape(self, value: Any) -> Shape:
         return known(self.name, self.builder.shape(value))
@@ -317,41 +313,27 @@ def _listed(values: Sequence[Any]) -> list[Any]:
     return list(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else list(values)
 
 
-_TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
-    (_Functions.add, (operator.add, operator.iadd, torch.add, "add", "add_")),
-    (_Functions.subtract, (operator.sub, operator.isub, torch.sub, "sub", "sub_")),
-    (_Functions.multiply, (operator.mul, operator.imul, torch.mul, "mul", "mul_")),
-    (_Functions.divide, (operator.truediv, operator.itruediv, torch.div, "div", "div_")),
-    (_Functions.negate, (operator.neg, torch.neg, "neg")),
-    (_Functions.concatenate, (torch.cat, torch.concat, torch.concatenate)),
-    (_Functions.stack, (torch.stack,)),
-    (_Functions.product, (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")),
-    (_Functions.linear, (F.linear,)),
-    (_Functions.transpose, (torch.transpose, "transpose", torch.swapaxes, "swapaxes")),
-    (_Functions.permute, (torch.permute, "permute")),
-    (_Functions.reshape, (torch.reshape, "reshape", "view")),
-    (_Functions.squeeze, (torch.squeeze, "squeeze")),
-    (_Functions.unsqueeze, (torch.unsqueeze, "unsqueeze")),
-    (_Functions.mean, (torch.mean, "mean")),
-    (_Functions.power, (operator.pow, torch.pow, torch.square, "pow", "square")),
-    (_Functions.pad, (F.pad,)),
-    (_Functions.interpolate, (F.interpolate,)),
+_OTHER_SPELLINGS: dict[str, tuple[Any, ...]] = {
+    "add": (operator.iadd, "add_"),
+    "sub": (operator.isub, "sub_"),
+    "mul": (operator.imul, "mul_"),
+    "div": (operator.truediv, operator.itruediv, "div_"),
+    "cat": (torch.concat, torch.concatenate),
+    "matmul": (torch.bmm, "bmm"),
+    "transpose": (torch.swapaxes, "swapaxes"),
+    "reshape": ("view",),
+    "pow": (torch.square, "square"),
+    "getattr": (getattr,),
     # torch_geometric puts a function of its own in the place of torch.index_select, which calls this one.
-    (_Functions.index_select, (torch._VF.index_select, "index_select")),
-    (_Functions.sum, (torch.sum, "sum")),
-    (_Functions.largest, (torch.amax, "amax")),
-    (_Functions.largest_and_place, (torch.max, "max")),
-    (_Functions.size, ("size",)),
-    (_Functions.dim, ("dim",)),
-    (_Functions.attribute, (getattr,)),
-    (_Functions.item, (operator.getitem,)),
-    (_Functions.chunk, (torch.chunk, "chunk")),
-    (_Functions.split, (torch.split, "split")),
-    (_Functions.unbind, (torch.unbind, "unbind")),
-    (_Functions.masked_fill, (torch.masked_fill, "masked_fill")),
-    (_Functions.attention, (F.scaled_dot_product_attention,)),
-)
-_METHODS: dict[Any, Callable[..., Any]] = {target: method for method, targets in _TARGETS for target in targets}
+    "index_select": (torch._VF.index_select,),
+}
+_METHODS: dict[Any, str] = {
+    target: name
+    for name in vars(_Functions)
+    if not name.startswith("_")
+    for namesakes in [[getattr(space, name) for space in (operator, torch, F) if hasattr(space, name)]]
+    for target in (name, *namesakes, *_OTHER_SPELLINGS.get(name, ()))
+}
 
 
 _SAME = "a deployed forward must do the same for every input; compute both sides and choose outside the network"
@@ -377,4 +359,4 @@ def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[
     if target not in _METHODS:
         called = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         raise ValueError(f"{name} calls {called}, which cannot be expressed; {_ADVICE.get(called, _OTHERWISE)}")
-    return _METHODS[target](_Functions(builder, name), *args, **kwargs)
+    return getattr(_Functions(builder, name), _METHODS[target])(*args, **kwargs)

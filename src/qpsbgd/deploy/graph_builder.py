@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,38 @@ from torch import nn
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
-from qpsbgd.deploy.tracing import Traced
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd_runtime.tensor_operations import Activation, Combine
-from qpsbgd_runtime.unit_operations import Quantize, Scale
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
+
+
+@dataclass(eq=False)
+class Traced:
+    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
+
+    Attributes:
+        name: The module that computes it.
+        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
+        parent: What `module` is applied to.
+        sums: The value with the sums of a layer, without gain and bias.
+        real: The value in real numbers.
+        small: The value in bits, or in whole numbers of up to 8 bits.
+        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
+    """
+
+    name: str = ""
+    module: nn.Module | None = None
+    parent: Traced | None = None
+    sums: int | None = None
+    real: int | None = None
+    small: int | None = None
+    steps: Steps | None = None
 
 
 class GraphBuilder:
-    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation.
-
-    Attributes:
-        input: The model's input.
-    """
+    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation."""
 
     def __init__(self, input_shape: Shape | None) -> None:
         self.input = Traced(real=0)
@@ -83,15 +101,12 @@ class GraphBuilder:
             return None
         number = next((n for n in (value.small, value.sums, value.real) if n is not None), None)
         if number is not None:
-            return self._shape_of(number)
+            return self._values[number].shape
         assert value.module is not None and value.parent is not None
         before = self.shape(value.parent)
         if before is None or not isinstance(value.module, kinds.MAX_POOLS):
             return before
         return kinds.operations_of(value.name, value.module, before)[0].shape_after(before)
-
-    def _shape_of(self, number: int) -> Shape | None:
-        return None if self._values is None else self._values[number].shape
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -189,7 +204,7 @@ class GraphBuilder:
         """The value behind modules that waited, pools or clips, of the value with a number."""
         for one in waiting:
             assert one.module is not None
-            (operation,) = kinds.operations_of(one.name, one.module, self._shape_of(number))
+            (operation,) = kinds.operations_of(one.name, one.module, self.shape(Traced(real=number)))
             number = self._append(operation, number)
         return number
 

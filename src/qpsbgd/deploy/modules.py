@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
-from qpsbgd.deploy.tracing import refusal
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d, padded_sides
 from qpsbgd.nn.layers import BinaryLayer
@@ -51,13 +50,13 @@ SUPPORTED: tuple[type[nn.Module], ...] = (
 """All modules that can be expressed; a class derived from one of them cannot."""
 
 
-def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
-    """The operations of a module other than a layer with weights, a sign or a batch norm, one after the other.
+def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
+    """The error about a module."""
+    return ValueError(f"{name or 'the model'} ({type(module).__name__}) {reason}")
 
-    Args:
-        name: For messages.
-        module: A module of a type in `SUPPORTED`.
-        shape: Shape of what goes in, where it is known.
+
+def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
+    """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order.
 
     Raises:
         ValueError: The module has options that cannot be expressed.

@@ -74,11 +74,11 @@ class _Graph:
 
     def add(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
         """Add the nodes of an operation on values, the first of this shape; returns the name of the result."""
-        x = inputs[0]
+        x, rank = inputs[0], len(shape)
         match operation:
             case ops.Dense():
                 weights = self._weights(operation.weights)
-                if len(shape) == 1:
+                if rank == 1:
                     return self.node("Gemm", [x, weights], transB=1)
                 return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
             case ops.Convolution():
@@ -110,11 +110,6 @@ class _Graph:
             case ops.Reshape():
                 sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
                 return self.node("Reshape", [x, self.constant(sizes, np.int64)])
-        return self._tensor_operation(operation, inputs, shape)
-
-    def _tensor_operation(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
-        x, rank = inputs[0], len(shape)
-        match operation:
             case tensors.Activation():
                 return self._activation(operation, x)
             case tensors.Softmax(axis=axis):

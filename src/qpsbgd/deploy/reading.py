@@ -1,8 +1,17 @@
-"""A torch model as operations; what they cannot express is refused with the layer's name and line."""
+"""A torch model as operations, by torch.fx: its layers as they are, and everything between them function by function.
+
+What they cannot express is refused with the layer's name and line.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import operator
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,22 +19,25 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
-from qpsbgd.deploy.encoders import ENCODERS
 from qpsbgd.deploy.functions import BATCH, call_function
-from qpsbgd.deploy.graph_builder import GraphBuilder
-from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place, refusal, trace
+from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
+from qpsbgd.deploy.modules import refusal
+from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.nn.model_summary import evaluating
 from qpsbgd_runtime.operations import Operation, Shape
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 """Functions that change their first argument."""
 
+_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+
+
+class RefusedError(ValueError):
+    """Something that cannot be expressed; the message names it."""
+
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
     """The operations that compute what the model computes in evaluation mode; the model itself stays as it is.
-
-    Args:
-        model: A module whose forward does the same for every input.
-        input_shape: Shape of one sample; needed where the forward asks for sizes or counts dimensions from the end.
 
     Raises:
         ValueError: Something cannot be expressed, or holds numbers that are not finite; the message names it.
@@ -33,72 +45,204 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     builder = GraphBuilder(input_shape)
-    if type(model) in ENCODERS:
+    if type(model) in _ENCODERS:
         model = nn.Sequential(model)
     if isinstance(model, kinds.SUPPORTED):
         return builder.finished(builder.apply("the model", model, builder.input))
     if fx.Tracer().is_leaf_module(model, ""):
         raise kinds.unsupported("", model)
-    return builder.finished(_followed(model, builder))
+    tracer, before = _Tracer(builder), set(vars(model))
+    try:
+        with evaluating(model), tracer.naming("", model):
+            tracer.trace(model)
+    finally:
+        for name in set(vars(model)) - before:  # constants, which fx hangs onto the model
+            delattr(model, name)
+    return builder.finished(tracer.result)
 
 
-def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
-    """Follow the model's forward step by step; returns its result."""
-    known: dict[fx.Node, Any] = {}
+class _Proxy(fx.Proxy):
+    """A result that knows its shape, where the shape of a sample was given; the size of the batch stays free."""
 
-    def value_of(node: fx.Node) -> Any:
-        return constant(model, str(node.target)) if node.op == "get_attr" else known[node]
+    def __getattr__(self, name: str) -> Any:
+        like = self.node.meta.get("like")
+        if like is None or name not in ("shape", "ndim", "dtype", "device", "is_cuda", "is_nested", "requires_grad"):
+            return super().__getattr__(name)
+        return self.size() if name == "shape" else getattr(like, name)
 
-    def follow(node: fx.Node) -> Tensor | None:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)
+    def size(self, dim: int | None = None) -> Any:
+        like = self.node.meta.get("like")
+        if like is None or dim == 0:
+            return self.tracer.create_proxy("call_method", "size", (self, *(() if dim is None else (dim,))), {})
+        sizes = (self.size(0), *like.shape[1:])
+        return sizes if dim is None else sizes[dim]
+
+    def __iter__(self) -> Iterator[Any]:
+        parts: int | None = self.node.meta.get("parts")
+        if parts is None:
+            return super().__iter__()
+        return (self.tracer.create_proxy("call_function", operator.getitem, (self, at), {}) for at in range(parts))
+
+    def dim(self) -> Any:
+        like = self.node.meta.get("like")
+        return self.tracer.create_proxy("call_method", "dim", (self,), {}) if like is None else like.ndim
+
+    # fx records `x += y` as `x = x + y`, which is another thing where x has a second name.
+    def _changed(self, function: Callable[..., Any], other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    __iadd__ = functools.partialmethod(_changed, operator.iadd)
+    __isub__ = functools.partialmethod(_changed, operator.isub)
+    __imul__ = functools.partialmethod(_changed, operator.imul)
+    __itruediv__ = functools.partialmethod(_changed, operator.itruediv)
+
+
+class _Tracer(fx.Tracer):
+    """Adds every node to a graph as soon as it is recorded.
+
+    Leaves are supported modules, binary layers, and all modules of torch's own but containers and `_ENCODERS`.
+    """
+
+    proxy_buffer_attributes = True
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__()
+        self.result: Any = None  # what the model returns
+        self._builder = builder
+        self._values: dict[fx.Node, Any] = {}
+        self._following = False
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
+        made = super().create_proxy(*args, **kwargs)
+        self._following = True  # modules are what they are meanwhile, and not traced
         try:
-            result = _result(node, args, kwargs, model=model, builder=builder)
-            shape = builder.shape(result) if isinstance(result, Traced) else None
+            self._follow(made.node)
+        finally:
+            self._following = False
+        return made
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._following else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """The forward as a function of its first argument alone; the others have their defaults."""
+        first, *others = list(inspect.signature(root_fn).parameters.values())[1:]
+        needed = [one.name for one in others if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        if needed:
+            raise RefusedError(
+                f"the model must take one input, but it takes {', '.join(needed)}, too; deploy a module whose forward "
+                f"takes one: def forward(self, x): return self.model(x, {needed[0]}=self.{needed[0]})"
+            )
+
+        def forward(root: nn.Module, value: fx.Proxy) -> fx.Proxy:
+            found = root_fn(root, value)
+            if not isinstance(found, fx.Proxy):
+                raise RefusedError(_several(found))
+            self.result = self._value(found.node)
+            return found
+
+        return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if type(m) in _ENCODERS:
+            return False
+        leaf = type(m) in kinds.SUPPORTED or isinstance(m, BinaryLayer)
+        return leaf or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._following:
+            return forward(*args, **kwargs)
+        if type(m) in _ENCODERS and "forward" not in vars(m):
+            forward = functools.partial(_ENCODERS[type(m)], m)
+        with self.naming(self.path_of_module(m), m):
+            return super().call_module(m, forward, args, kwargs)
+
+    @contextlib.contextmanager
+    def naming(self, name: str, module: nn.Module) -> Iterator[None]:
+        """Errors within name the module, and the line that cannot be followed."""
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise refusal(name, module, "has forward hooks, which cannot be expressed; remove them")
+        try:
+            yield
+        except RefusedError:
+            raise
+        except Exception as error:
+            line = _users_line(traceback.extract_tb(error.__traceback__))
+            advice = "a deployed forward must do the same for every input, and take sizes from x.shape, not from len(x)"
+            text = str(refusal(name, module, f"could not be traced{f' at {line}' if line else ''} ({error}); {advice}"))
+            raise RefusedError(text) from error
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return operator.attrgetter(str(node.target))(self.root).detach()
+        return self._values[node]
+
+    def _follow(self, node: fx.Node) -> None:
+        """Compute a node; one whose shape is known gets a tensor like its result, without samples (0, …)."""
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._value)
+        try:
+            result = self._value(node) if node.op == "get_attr" else self._computed(node, args, kwargs)
+            shape = self._builder.shape(result) if isinstance(result, Traced) else None
         except (TypeError, ValueError) as error:
-            where = place()
+            frames = traceback.extract_stack()
+            start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
+            where = _users_line(frames[start:])
             raise RefusedError(f"{error}{f' (in {where})' if where else ''}") from error
-        if args and isinstance(result, Traced) and _changes_its_input(node, kwargs, model):
-            for other in [key for key, value in known.items() if value is args[0]]:
-                known[other] = result
-        known[node] = result
+        if args and isinstance(result, Traced) and self._changes_its_input(node, kwargs):
+            for other in [key for key, value in self._values.items() if value is args[0]]:
+                self._values[other] = result
+        self._values[node] = result
         if isinstance(result, list):
             node.meta["parts"] = len(result)
-        if not isinstance(result, Traced):
-            return result if isinstance(result, Tensor) else None
-        return None if shape is None else torch.empty(0, *shape)
+        if isinstance(result, Tensor) or shape is not None:
+            node.meta["like"] = result if shape is None else torch.empty(0, *shape)
 
-    return known[trace(model, kinds.SUPPORTED, follow, ENCODERS)]
+    def _changes_its_input(self, node: fx.Node, kwargs: dict[str, Any]) -> bool:
+        if node.op == "call_module":
+            return bool(getattr(self.root.get_submodule(str(node.target)), "inplace", False))
+        named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        in_place = node.target in _IN_PLACE or (named.endswith("_") and not named.endswith("__"))
+        return in_place or bool(kwargs.get("inplace"))
+
+    def _computed(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        target: Any = node.target
+        if node.op == "placeholder":
+            return self._builder.input
+        if node.op == "call_module":
+            module = self.root.get_submodule(target)
+            if type(module) not in kinds.SUPPORTED:
+                raise kinds.unsupported(target, module)
+            if len(args) == 1 and isinstance(args[0], Tensor):
+                with torch.no_grad():
+                    return module.forward(args[0])  # of a constant, such as positions
+            if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
+                raise refusal(target, module, "must be called with one tensor")
+            return self._builder.apply(target, module, args[0])
+        name = ".".join([*list(node.meta.get("nn_module_stack") or {})[-1:], node.name])  # in the module with the call
+        given = tree_leaves((args, kwargs))
+        if not any(isinstance(one, Traced) for one in given):
+            return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
+        return call_function(self._builder, name, target, args, kwargs)
 
 
-def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:
-    if node.op == "call_module":
-        return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
-    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = node.target in _IN_PLACE or (named.endswith("_") and not named.endswith("__"))
-    return in_place or bool(kwargs.get("inplace"))
+def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The file and line of the user's code, as in "net.py:12"; empty where it is not known."""
+    found = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
 
 
-def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder: GraphBuilder) -> Any:
-    name = name_of(node)
-    if node.op == "placeholder":
-        return builder.input
-    if node.op == "get_attr":
-        return constant(model, str(node.target))
-    if node.op == "call_module":
-        module = model.get_submodule(str(node.target))
-        if type(module) not in kinds.SUPPORTED:
-            raise kinds.unsupported(name, module)
-        if len(args) == 1 and isinstance(args[0], Tensor):
-            with torch.no_grad():
-                return module.forward(args[0])  # of a constant, such as positions
-        if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
-            raise refusal(name, module, "must be called with one tensor")
-        return builder.apply(name, module, args[0])
-    target: Any = node.target
-    given = tree_leaves((args, kwargs))
-    if not any(isinstance(one, Traced) for one in given):
-        return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
-    return call_function(builder, name, target, args, kwargs)
+def _several(found: Any) -> str:
+    """The message about a result that is not one tensor."""
+    part = "[0]"
+    if isinstance(found, Mapping):
+        part = f".{next(iter(found))}" if hasattr(found, next(iter(found), "")) else f"[{next(iter(found), '')!r}]"
+    return (
+        f"the model must return one tensor, got {type(found).__name__}; deploy a module whose forward returns one: "
+        f"def forward(self, x): return self.model(x){part}"
+    )
 
 
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
@@ -112,3 +256,40 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
         raise ValueError(f"{name} computes with the size of the batch, which must stay free")
     with torch.no_grad():
         return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
+
+
+def _encoder_layer(layer: nn.TransformerEncoderLayer, src: Any, *masks: Any, **options: Any) -> Any:
+    """Attention and two linear layers, each with a norm and a shortcut."""
+    _check_masks(*masks, *options.values())
+    if {"_sa_block", "_ff_block"} & set(vars(layer)):
+        raise RefusedError("a TransformerEncoderLayer with blocks of its own cannot be deployed; subclass it instead")
+    if not layer.self_attn.batch_first:
+        raise RefusedError("a TransformerEncoderLayer must take the batch first: build it with batch_first=True")
+    if layer.norm_first:
+        src = src + layer._sa_block(layer.norm1(src), None, None)
+        return src + layer._ff_block(layer.norm2(src))
+    src = layer.norm1(src + layer._sa_block(src, None, None))
+    return layer.norm2(src + layer._ff_block(src))
+
+
+def _encoder(encoder: nn.TransformerEncoder, src: Any, *masks: Any, **options: Any) -> Any:
+    """The layers one after the other, and a norm where there is one."""
+    _check_masks(*masks, *options.values())
+    for layer in encoder.layers:
+        src = layer(src)
+    return src if encoder.norm is None else encoder.norm(src)
+
+
+def _check_masks(*given: Any) -> None:
+    if any(one is not None and one is not False for one in given):
+        raise RefusedError(
+            "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
+            "F.scaled_dot_product_attention"
+        )
+
+
+_ENCODERS: dict[type[nn.Module], Callable[..., Any]] = {
+    nn.TransformerEncoderLayer: _encoder_layer,
+    nn.TransformerEncoder: _encoder,
+}
+"""What is traced in place of these modules' own forward, which cannot be: their parts, in evaluation mode."""

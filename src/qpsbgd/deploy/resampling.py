@@ -35,12 +35,7 @@ def padded(name: str, shape: Shape, pad: Sequence[int], *, mode: str, value: Any
 
 
 def interpolated(
-    name: str,
-    shape: Shape,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    **options: Any,
+    name: str, shape: Shape, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **options: Any
 ) -> list[Operation]:
     """F.interpolate, for images (channels, …) of one or two dimensions."""
     images = len(shape) - 1

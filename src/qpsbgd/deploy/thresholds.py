@@ -28,13 +28,9 @@ _MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a bat
 
 @dataclass(frozen=True)
 class LayerSums:
-    """The sums of a layer with one plane of weights, and what follows them.
+    """The sums of a layer with one plane of weights, and the batch norms and monotone activations behind it.
 
-    Attributes:
-        layer: The layer.
-        between: Batch norms and monotone activations behind it.
-        name: For messages.
-        steps: What its inputs count; None for bits.
+    `steps` is what its inputs count, None for bits.
     """
 
     layer: BinaryLayer
@@ -88,11 +84,9 @@ class LayerSums:
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
 
     def _boundaries(self, activation: QuantActivation | None, wanted: Array) -> tuple[Array, Array]:
-        """The least sums (steps, units) for which results are at least `wanted`; with those that fall, turned round.
+        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round.
 
-        Args:
-            activation: None for a sign, which is wanted to be 0, and −1 below.
-            wanted: (steps,).
+        Without an activation they are for a sign, which is wanted to be 0, and −1 below.
 
         Raises:
             ValueError: Parameters are not finite.
@@ -166,14 +160,9 @@ def vanishes_at(function: str) -> np.float32:
 def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]:
     """Slopes a and starts c, one per unit, for which a · s + c reaches every level at its boundary s, and not before.
 
-    With d = level − a · s over a unit's boundaries that needs max d ≤ c < min d + a. The slope is chosen so that
-    there is as much room as possible, which is a concave function of it; where float32 rounds at a boundary, there may
-    be none.
-
-    Args:
-        levels: (steps, 1).
-        boundaries: (steps, units).
-        inner: Which count.
+    With d = level − a · s over a unit's boundaries (steps, units), those that are `inner`, that needs
+    max d ≤ c < min d + a. The slope is chosen so that there is as much room as possible, which is a concave function of
+    it; where float32 rounds at a boundary, there may be none.
     """
 
     def ends(slopes: Array) -> tuple[Array, Array]:

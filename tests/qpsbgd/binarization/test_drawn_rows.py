@@ -46,12 +46,12 @@ def test_rows_are_drawn_where_there_are_more_than_a_batch_may_give(inputs, bits,
         passes=SimpleNamespace(batches=[None] * batches),
         _spread=lambda *given: given,
     )
-    assert LayerRun._chosen(run, None, torch.empty(most, 1), reader) == (None, None)
-    assert LayerRun._chosen(run, None, torch.empty(most + 1, 1), reader) == (None, (most, most + 1))
+    assert LayerRun._chosen(run, None, torch.empty(most, 1), reader) == (..., None)
+    assert LayerRun._chosen(run, None, torch.empty(most + 1, 1), reader) == (..., (most, most + 1))
     tokens, mask = torch.empty(2, most, 1), torch.zeros(2, most, dtype=torch.int64)
     mask[0] = 1
     found, at = LayerRun._chosen(run, mask, tokens, reader)
     assert at is None and found.dtype == torch.bool and torch.equal(found, mask.bool())
     mask[1, 0] = 1
     assert LayerRun._chosen(run, mask, tokens, reader)[1] == (most, most + 1)
-    assert LayerRun._chosen(run, mask, torch.empty(5, 1), reader) == (None, None)  # no tokens
+    assert LayerRun._chosen(run, mask, torch.empty(5, 1), reader) == (..., None)  # no tokens

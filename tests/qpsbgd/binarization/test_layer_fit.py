@@ -3,9 +3,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.following import target_weights
-from qpsbgd.binarization.layer_fit import LayerFit, fitted
-from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_run import Options
 from qpsbgd.binarization.planes import Effort, Fit
 from qpsbgd.binarization.wide_layers import WideLayer, rows_at_once

@@ -24,8 +24,8 @@ def test_sums_over_batches_are_the_moments_of_all_rows(groups, sizes):
     for found, expected in (
         (moments.mean, x.mean(1)),
         (moments.target_mean, t.mean(1)),
-        (moments.covariance(), around.mT @ around / len(rows)),
-        (moments.second_moment(), x.mT @ x / len(rows)),
+        (moments.metric(centred=True), around.mT @ around / len(rows)),
+        (moments.metric(centred=False), x.mT @ x / len(rows)),
         (moments.cross(centred=True), around.mT @ wanted / len(rows)),
         (moments.cross(centred=False), x.mT @ t / len(rows)),
     ):
@@ -36,7 +36,9 @@ def test_sums_over_batches_are_the_moments_of_all_rows(groups, sizes):
 def test_rows_without_targets_have_moments_too():
     moments, rows = Moments(1, 3), drawn(20, 3)
     moments.add(rows)
-    torch.testing.assert_close(moments.covariance()[0], torch.cov(rows.double().T, correction=0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        moments.metric(centred=True)[0], torch.cov(rows.double().T, correction=0), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (20, 4), (6, 4, 5), (3, 4, 2, 5)])

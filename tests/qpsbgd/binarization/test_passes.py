@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from qpsbgd.binarization import binarize, distill
 from qpsbgd.binarization.moments import Moments
-from qpsbgd.binarization.passes import Passes, _size
+from qpsbgd.binarization.passes import WHOLE, Passes, _size
 from qpsbgd.nn import BinaryLinear
 
 
@@ -89,10 +89,10 @@ def test_moments_of_batches_are_those_of_all_rows():
     for part in rows.split(700):
         moments.add(part)
     wanted = torch.stack([part.double().T.cov(correction=0) for part in rows.split(3, dim=1)])
-    torch.testing.assert_close(moments.covariance(), wanted, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(moments.metric(centred=True), wanted, rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(moments.mean.flatten(), rows.double().mean(0), rtol=1e-7, atol=0)
     second = torch.stack([p.double().T @ p.double() / 5000 for p in rows.split(3, dim=1)])
-    torch.testing.assert_close(moments.second_moment(), second, rtol=1e-6, atol=0)
+    torch.testing.assert_close(moments.metric(centred=False), second, rtol=1e-6, atol=0)
 
 
 class Tagger(nn.Module):
@@ -159,8 +159,12 @@ def test_attention_inside_a_module_is_computed_once_per_batch(monkeypatch):
     model, batches = Attending(), list(torch.randn(6, 5, 6).split(2))
     passes, computed = Passes(model, batches), []
     passes.calls()
-    attended = passes._attended
-    monkeypatch.setattr(passes, "_attended", lambda compute: attended(lambda: computed.append(1) or compute()))
+    kept = passes._kept
+
+    def counted(key, compute):
+        return kept(key, compute if key[1] == WHOLE else lambda: computed.append(1) or compute())
+
+    monkeypatch.setattr(passes, "_kept", counted)
     with passes.watching():
         for layer, calls in ((model.first, 0), (model.second, 3), (model.third, 6), (model.third, 6)):
             seen = [passes.seen(layer, number).x for number in range(3)]
