@@ -38,6 +38,13 @@ class TextFile:
         with self.opened() as stream:
             yield from self._data(stream)
 
+    def first(self, missing: str) -> tuple[int, str]:
+        """The first of them; raises ValueError with that message where there is none."""
+        found = next(self.data(), None)
+        if found is None:
+            raise ValueError(missing)
+        return found
+
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
         """The lines `i j value` or, all of them, `i j`, which stands for the value 1.
 
