@@ -213,6 +213,7 @@ class Gap(Study):
     )
     paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
     work = staticmethod(measure)
+    needs = (training_rows,)
     small = {"seeds": 2, "steps": 2, "neurons": (1, 2), "widths": (4, 5), "wide": (5, 15), "wide_seeds": 1}
     seeds: int = 20
     steps: int = 10
@@ -239,10 +240,6 @@ class Gap(Study):
                 for seed in range(min(self.seeds, self.wide_seeds))
             ]
         return found
-
-    def prepare(self) -> None:
-        """Find the data."""
-        training_rows()
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -74,6 +75,7 @@ class AdultConvergence(Comparison):
     by_case = BY_GAIN
     passed = ("columns", "hidden", "epochs")
     work = staticmethod(train)
+    needs = (partial(training_rows, "all"),)
     small = {"seeds": 2, "choosing_seeds": 0, "epochs": 1}
     columns: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
@@ -81,10 +83,6 @@ class AdultConvergence(Comparison):
     choosing_seeds: int = 2
     epochs: int = 4
     solver: SolverChoice | None = None
-
-    def prepare(self) -> None:
-        """Find the data."""
-        training_rows("all")
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ class Cdp(Comparison):
     by_case = {name: {"pair": "1/2", "gain": gain, "constant": False, "batch": 10} for name, gain in GAINS.items()}
     extra = ("k", "n")
     work = staticmethod(train)
+    needs = MnistPairs.needs
     small = {"seeds": 2, "steps": 15}
     seeds: int = 10
     choosing_seeds: int = 0
@@ -112,10 +113,6 @@ class Cdp(Comparison):
             },
             "bc-sign": Line("signSGD", "bc-sign", rates(0.03)),
         }
-
-    def prepare(self) -> None:
-        """As the experiment mnist."""
-        MnistPairs().prepare()
 
     def claims(self) -> Sequence[Claim]:
         """Z above 1.96, and above that of signSGD."""

@@ -178,6 +178,7 @@ class Cifar(Comparison):
     chosen_by = Metric(FINAL.key, "validation accuracy")
     passed = ("depth", "epochs", "images")
     work = staticmethod(train)
+    needs = (_loaded,)
     small = {"depth": 8, "images": 256, "epochs": 4, "choosing_seeds": 0}
     epochs: int = 10
     images: int | None = None
@@ -204,10 +205,6 @@ class Cifar(Comparison):
             "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
             FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
         }
-
-    def prepare(self) -> None:
-        """Find and read the images."""
-        _loaded()
 
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -300,10 +300,6 @@ class Citation(Comparison):
             proxquant=methods.proxquant_grid((0.1, 1.0), sign=(0.01, 0.1), pulls=(4.0,)),
         )
 
-    def prepare(self) -> None:
-        """Find the data."""
-        prepared(self.graph)
-
     def claims(self) -> Sequence[Claim]:
         """(G) is best, others are faster at first; our spins reach a level."""
         found = []
@@ -327,6 +323,7 @@ class Cora(Citation):
     name = "cora"
     title = "Cora: binary graph convolutions"
     about = _ABOUT + "All learning rates fall linearly."
+    needs = (partial(prepared, "cora"),)
     graph = "cora"
     level = 0.80
     decay = True
@@ -339,6 +336,7 @@ class PubMed(Citation):
     name = "pubmed"
     title = "PubMed: binary graph convolutions"
     about = _ABOUT + "Learning rates are constant."
+    needs = (partial(prepared, "pubmed"),)
     graph = "pubmed"
     level = 0.785
     decay = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Digits(Comparison):
     passed = ("hidden",)
     finalist_seeds = 4  # the demo takes less than three minutes
     work = staticmethod(train)
+    needs = (partial(split_digits, "test"),)
     small = {"budgets": (1,), "hidden": 16, "seeds": 2, "choosing_seeds": 0}
     budgets: tuple[int, ...] = (2, 10)
     hidden: int = 128
@@ -103,10 +104,6 @@ class Digits(Comparison):
         }
         found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
         return found if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in found.items()}
-
-    def prepare(self) -> None:
-        """Check that scikit-learn is there."""
-        split_digits("test")
 
     def claims(self) -> Sequence[Claim]:
         """Better than every baseline, each at its defaults and each tuned."""

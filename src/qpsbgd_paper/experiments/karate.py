@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,7 @@ class Karate(Comparison):
     chosen_by = HELD
     by_case = SETTINGS
     work = staticmethod(train)
+    needs = (partial(_graph, 0),)
     small = {"seeds": 2, "choosing_seeds": 0, "steps": 40}
     seeds: int = 10
     choosing_seeds: int = 2
@@ -125,10 +126,6 @@ class Karate(Comparison):
             adam=methods.rates(0.003, 0.01, 0.03),
             proxquant=methods.proxquant_grid((0.1, 1.0), pulls=(0.1, 1.0)),
         )
-
-    def prepare(self) -> None:
-        """Check that torch_geometric is there."""
-        _graph(0)
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ class MnistPairs(Comparison):
     series = (Series("test", "test accuracy of the best weights so far"),)
     chosen_by = TRAIN
     work = staticmethod(train)
+    needs = (*(partial(_load, pair) for pair in PAIRS), partial(methods.prepare_virtual_chip, 16, 4))
     small = {"seeds": 2, "choosing_seeds": 0, "steps_divided_by": 5}
     seeds: int = 10
     choosing_seeds: int = 1
@@ -198,12 +199,6 @@ class MnistPairs(Comparison):
         """The pair, the setting and the optimiser."""
         steps = case.settings["steps"] // self.steps_divided_by
         return {**case.settings, "steps": steps, "method": line.method, "options": options}
-
-    def prepare(self) -> None:
-        """Extract the features, and find tiles on the virtual chip, once, before many processes need them."""
-        for pair in PAIRS:
-            _load(pair)
-        methods.prepare_virtual_chip(16, 4)
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """With the paper's pictures: how a digit becomes bits, and digits told apart by one of its networks."""

@@ -128,6 +128,7 @@ class Released(Comparison):
 
     extra = (IDLE,)
     work = staticmethod(train)
+    needs = (_load,)
     small = {"seeds": 2, "epochs": 1}
     rates: ClassVar[Mapping[str, float]]
     shape: ClassVar[Job]
@@ -158,10 +159,6 @@ class Released(Comparison):
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The network, the setting and the method."""
         return {**self.shape, "epochs": self.epochs, **case.settings, "method": line.method, "options": options}
-
-    def prepare(self) -> None:
-        """Find the data."""
-        _load()
 
     def claims(self) -> Sequence[Claim]:
         """The paper's claims about (G), by seeds, and once repaired."""
