@@ -15,8 +15,7 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
-from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
-from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR, levels, spectral_gap
 from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, training_rows
 from qpsbgd_paper.framework.claims import Judged, of_the_paper, paired
 from qpsbgd_paper.framework.experiment import Job, Study
