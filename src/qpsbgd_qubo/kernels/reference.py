@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated
+from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated, fix_spins
 from qpsbgd_qubo.kernels.reference_sparse import (
+    Random,
     Rows,
+    accepts,
     anneal_lanes,
     anneal_sparse,
     colour,
@@ -28,7 +30,6 @@ from qpsbgd_qubo.kernels.reference_sparse import (
     sweep_chip,
     tabu_sparse,
 )
-from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
@@ -243,13 +244,13 @@ def _search_one(
 ) -> Array:
     """The best spins found for one column, linear (n,), from `starts` (k, n)."""
     n, (patience, tenure, kicks, forced, seed, column) = len(linear), limits
-    fixed = _fixed(couplings, linear, coupling_sums, threshold)
+    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
+    fixed = fix_spins(couplings, linear, coupling_sums, lambda _, field, reach: field > reach + threshold, never)
     if (fixed == 0).sum() > COPY_UP_TO * n:
         fixed[:] = 0
     places = np.flatnonzero(fixed == 0)
     core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
     first, best, distance = starts[0].copy(), (np.inf, starts[0][places], fields[0][places]), 0
-    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
 
     def lowered(energy: float, spins: Array, local: Array, patience: int, seed: int, held: int = -1) -> Any:
         gained = 0.0
@@ -293,21 +294,6 @@ def _search_one(
             energy, spins, local = answer
             best = lowered(energy, spins, local, patience, seed)
     fixed[places] = best[1]
-    return fixed
-
-
-def _fixed(couplings: Array, linear: Array, coupling_sums: Array, margin: float) -> Array:
-    """The value of every spin whose field outweighs its couplings to open spins, 0 for the others."""
-    fixed, fields, coupling_sums = np.zeros_like(linear), linear.copy(), coupling_sums.copy()
-    again = True
-    while again:
-        again = False
-        for i in range(len(fields)):
-            if fixed[i] == 0 and abs(fields[i]) > coupling_sums[i] + margin:
-                fixed[i] = -1 if fields[i] > 0 else 1
-                fields += fixed[i] * couplings[i]
-                coupling_sums -= np.abs(couplings[i])
-                again = True
     return fixed
 
 

@@ -25,9 +25,8 @@ from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import SEED, check_options
-from qpsbgd_qubo.solvers.search.chains import SparseModel
+from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
 from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
-from qpsbgd_qubo.solvers.search.reduction import Reduction
 from qpsbgd_qubo.solvers.search.rounding import rounded, sampled
 
 SPARSE_UP_TO = 0.1  # largest share of couplings that are not zero for a sparse search
