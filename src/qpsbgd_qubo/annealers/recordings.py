@@ -205,6 +205,3 @@ class Recording(Link):
                     f"{self.path} was recorded with {name} = {was}, but now {name} = {now}; go on with the same, or "
                     "record into a new file"
                 )
-
-
-__all__ = ["Recording", "RecordingError"]

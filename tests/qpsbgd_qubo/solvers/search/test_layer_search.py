@@ -8,8 +8,7 @@ from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.solvers.search import layer_search, rounding
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.layer_search import LayerSearch
-from qpsbgd_qubo.solvers.search.rounding import rounded
+from qpsbgd_qubo.solvers.search.layer_search import LayerSearch, rounded
 
 
 def words(width, columns, scale=1.0):
