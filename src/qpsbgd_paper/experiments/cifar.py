@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from qpsbgd.nn import convert
 from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import FORMS, FROZEN, RIDGE, SPINS, Grid, Line, Options, aims, rates
@@ -32,6 +31,7 @@ METHODS: Mapping[str, Any] = MappingProxyType(
 )
 """Optimisers of the binary layers, which train the rest of the network too."""
 FINAL = Metric("final", "test accuracy")
+_loaded = cache(load_cifar10)
 
 
 class BasicBlock(nn.Module):
@@ -152,11 +152,6 @@ def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor
         held = max(1, len(inputs) // 10)
         return inputs[:-held], targets[:-held], inputs[-held:], targets[-held:]
     return inputs, targets, found.test_images[:images], found.test_labels[:images]
-
-
-@cache
-def _loaded() -> LabelledImages:
-    return load_cifar10()
 
 
 @dataclass(frozen=True)
