@@ -73,9 +73,9 @@ def varying(family: QuboFamily, energies: Tensor) -> Tensor:
     return energies.double() - family.offset.double() - family.quadratic.double().trace()
 
 
-def whole_run(results: Sequence[Mapping[str, Any]], *, shown: str) -> Mapping[str, Any]:
-    """The first result that lacks none of the entries under `shown`, or that lacks fewest."""
-    return min(results, key=lambda result: sum(entry is None for entry in result[shown]))
+def whole_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first result that lacks none of the entries "at" updates, or that lacks fewest."""
+    return min(results, key=lambda result: sum(entry is None for entry in result["at"]))
 
 
 class Watched(Solver):

@@ -133,9 +133,8 @@ class Quality(Study):
         figures: dict[tuple[str, str, str], list[float]] = {}
         for job, result in zip(self.jobs(), results, strict=True):
             for key in ("gap", *FIGURES):
-                figures.setdefault((job["pair"], job["label"], key), []).append(
-                    np.nan if result[key] is None else result[key]
-                )
+                value = np.nan if result[key] is None else result[key]
+                figures.setdefault((job["pair"], job["label"], key), []).append(value)
         body = []
         for label in self.solvers:
             gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])

@@ -21,7 +21,7 @@ BEST = Metric("best_accuracy", "training accuracy, best weights")
 ROWS = 600
 
 
-def train(*, epochs: int, gain: Any, method: str, options: Options, seed: int, choosing: bool, **labels: str) -> Result:
+def train(*, epochs: int, gain: Any, method: str, options: Options, seed: int, **_: Any) -> Result:
     """One run: training accuracy after every step."""
     inputs, targets = training_rows("three")
     torch.manual_seed(seed)

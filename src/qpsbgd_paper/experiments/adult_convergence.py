@@ -30,15 +30,7 @@ EARLY = Metric("early_loss", "loss in the first epoch", higher=False)
 
 
 def train(
-    *,
-    columns: str,
-    hidden: Sequence[int],
-    epochs: int,
-    gain: Any,
-    method: str,
-    options: Options,
-    seed: int,
-    **labels: Any,
+    *, columns: str, hidden: Sequence[int], epochs: int, gain: Any, method: str, options: Options, seed: int, **_: Any
 ) -> Result:
     """One run: the loss on the training rows after every few steps, and its mean over the last epoch."""
     inputs, targets = training_rows(columns)

@@ -39,19 +39,10 @@ ABOVE = Metric("z_above", "share of runs with Z above 1.96")
 
 
 def train(
-    *,
-    pair: str,
-    gain: Any,
-    constant: bool,
-    batch: int,
-    steps: int,
-    method: str,
-    options: Options,
-    seed: int,
-    **labels: Any,
+    *, pair: str, gain: Any, constant: bool, batch: int, steps: int, method: str, options: Options, seed: int, **_: Any
 ) -> Result:
     """One run: every update's directions compared with the gradient of all training images before it."""
-    inputs, targets, _, _ = split(pair, seed=seed, choosing=False)
+    inputs, targets = split(pair, seed=seed, choosing=False)[:2]
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
     optimizer = BUILDERS[method](model, options, steps)

@@ -106,15 +106,7 @@ def _rival(*learning_rates: float, **others: Any) -> Grid:
 
 
 def train(
-    *,
-    depth: int,
-    epochs: int,
-    images: int | None,
-    method: str,
-    options: Options,
-    seed: int,
-    choosing: bool,
-    **labels: str,
+    *, depth: int, epochs: int, images: int | None, method: str, options: Options, seed: int, choosing: bool, **_: Any
 ) -> Result:
     """One run, on a GPU where there is one: accuracy on the held-out images after every epoch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"

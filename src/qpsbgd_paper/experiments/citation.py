@@ -192,8 +192,7 @@ def train(
     method: str,
     options: Options,
     seed: int,
-    choosing: bool,
-    **labels: str,
+    **_: Any,
 ) -> Result:
     """One run: validation and test accuracy every few steps; the score is at the best validation accuracy."""
     nodes = prepared(graph)

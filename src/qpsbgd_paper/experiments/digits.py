@@ -19,9 +19,7 @@ from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier
 FINAL = Metric("final", "test accuracy")
 
 
-def train(
-    *, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
-) -> Result:
+def train(*, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool, **_: Any) -> Result:
     """One run: accuracy on the held-out part after every epoch."""
     (inputs, targets), (held_inputs, held_targets) = split_digits("validation" if choosing else "test")
     torch.manual_seed(seed)

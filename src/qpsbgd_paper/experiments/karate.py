@@ -52,7 +52,7 @@ class KarateNet(nn.Module):
 
 
 def train(
-    *, gain: Any, width: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
+    *, gain: Any, width: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **_: Any
 ) -> Result:
     """One run: test accuracy after every few steps; where options are chosen, on a training node of every community."""
     graph = _graph(seed=seed)

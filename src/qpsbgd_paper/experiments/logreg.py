@@ -21,9 +21,7 @@ FIXED, TUNED = "paper's learning rates", "chosen learning rates"
 LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
 
 
-def train(
-    *, points: int, batch: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
-) -> Result:
+def train(*, points: int, batch: int, steps: int, method: str, options: Options, seed: int, **_: Any) -> Result:
     """One run: the loss on all data before every step."""
     inputs, targets = blobs(points, seed=seed)
     torch.manual_seed(seed)

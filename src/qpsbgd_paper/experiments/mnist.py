@@ -66,7 +66,7 @@ def train(
     options: Options,
     seed: int,
     choosing: bool,
-    **labels: str,
+    **_: Any,
 ) -> Result:
     """One run: test accuracy of the weights of best training accuracy so far; looked at every few steps."""
     inputs, targets, test_inputs, test_targets = split(pair, seed=seed, choosing=choosing)
