@@ -72,13 +72,7 @@ def search(
 
 
 def _lower(
-    couplings: Array,
-    fields: Array,
-    spins: Array,
-    threshold: float,
-    limits: tuple[int, int, int, int, int],
-    held: Array,
-    stop: Array,
+    couplings: Array, fields: Array, spins: Array, threshold: float, limits: tuple[int, ...], held: Array, stop: Array
 ) -> tuple[int, float]:
     """Flips and the energy gained, at most 0; spins that are `held` are not flipped."""
     max_flips, patience, tenure, column, seed = limits
@@ -229,20 +223,12 @@ def search_layer(
     for j in range(len(linear)):
         limits = (patience, tenure, kicks, forced, seed, j)
         column = (linear[j], coupling_sums, starts[:, j], fields[:, j], threshold[j])
-        found[j] = _search_one(couplings, diagonal, *column, limits)
+        found[j] = _search_one(couplings, diagonal, column, limits)
 
 
-def _search_one(
-    couplings: Array,
-    diagonal: Array,
-    linear: Array,
-    coupling_sums: Array,
-    starts: Array,
-    fields: Array,
-    threshold: float,
-    limits: tuple[int, ...],
-) -> Array:
+def _search_one(couplings: Array, diagonal: Array, own: tuple[Any, ...], limits: tuple[int, ...]) -> Array:
     """The best spins found for one column, linear (n,), from `starts` (k, n)."""
+    linear, coupling_sums, starts, fields, threshold = own
     n, (patience, tenure, kicks, forced, seed, column) = len(linear), limits
     never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
     fixed = fix_spins(couplings, linear, coupling_sums, lambda _, field, reach: field > reach + threshold, never)

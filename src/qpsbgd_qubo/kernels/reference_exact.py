@@ -84,15 +84,7 @@ def exhaust(couplings: Array, fields: Array, spins: Array, stop: Array, threads:
 
 
 def decode(
-    couplings: Array,
-    linear: Array,
-    fixed: Array,
-    spins: Array,
-    shift: float,
-    node_limit: int,
-    nodes: Array,
-    stop: Array,
-    threads: int = 1,
+    couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, nodes: Array, *_: Any
 ) -> None:
     """Give up on every column: the sphere decoder of `solvers/exact/sphere_decoder.py` is compiled alone."""
     nodes[:] = -1
