@@ -15,7 +15,7 @@ from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.problem_files import read_problem
 from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
 from qpsbgd_qubo.solvers import Solver, best_on_interrupt, make_solver
-from qpsbgd_qubo.solvers.model_solver import ModelSolver
+from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.sparse import SparseIsing
 
 

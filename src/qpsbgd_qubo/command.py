@@ -16,8 +16,8 @@ from qpsbgd_files.atomic import check_new, check_writable
 from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.console import console, say_fact
 from qpsbgd_qubo.problem_files import FORMATS, assignment_text, read_problem, save_assignment
-from qpsbgd_qubo.solver_options import options_named, read_options
 from qpsbgd_qubo.solvers import best_on_interrupt, make_solver
+from qpsbgd_qubo.solvers.options import options_named, read_options
 
 VALUES = {"SPIN": "-1 and +1", "BINARY": "0 and 1"}
 

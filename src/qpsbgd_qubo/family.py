@@ -86,8 +86,7 @@ class QuboFamily:
     def trusted(cls, quadratic: Tensor, linear: Tensor, offset: Tensor) -> QuboFamily:
         """A family from parts that are known to be valid: nothing is checked or converted."""
         family = object.__new__(cls)
-        for name, part in (("quadratic", quadratic), ("linear", linear), ("offset", offset)):
-            object.__setattr__(family, name, part)
+        vars(family).update(quadratic=quadratic, linear=linear, offset=offset)
         return family
 
     @property

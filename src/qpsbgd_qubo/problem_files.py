@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,41 +24,23 @@ from qpsbgd_files.visible import visible
 from qpsbgd_qubo.dense import DenseIsing, check_dense
 from qpsbgd_qubo.formats.beasley import check_number, read_beasley
 from qpsbgd_qubo.formats.bqm import read_bqm
-from qpsbgd_qubo.formats.coo import read_coo
-from qpsbgd_qubo.formats.mtx import BANNER, read_mtx
-from qpsbgd_qubo.formats.qbsolv import read_qbsolv
+from qpsbgd_qubo.formats.lists import BANNER, read_coo, read_mtx, read_qbsolv
 from qpsbgd_qubo.formats.text import TextFile
 from qpsbgd_qubo.problems import Problem, ising_problem, qubo_problem
 
-if TYPE_CHECKING:
-    from qpsbgd_qubo.family import QuboFamily
-
-FORMATS: Mapping[str, str] = MappingProxyType(
-    {
-        "beasley": "QUBO of the OR-Library: x'Qx is maximised",
-        "biqmac": "QUBO of the Biq Mac library: x'Qx is minimised",
-        "maxcut": "graph of rudy, the G-set or Biq Mac: the cut is maximised",
-        "qbsolv": "QUBO of qbsolv: the energy is minimised",
-        "coo": "coefficients i j value: the energy is minimised",
-        "mtx": "QUBO as a Matrix Market matrix: x'Ax is minimised",
-        "bqm": "dimod's binary quadratic model: the energy is minimised",
-        "npz": "numpy's arrays: the energy is minimised",
-    }
-)
-"""Name → what such a file holds, and what is wanted."""
-
-_SUFFIXES = {
-    ".sparse": "biqmac",
-    ".rud": "maxcut",
-    ".rudy": "maxcut",
-    ".mc": "maxcut",
-    ".gset": "maxcut",
-    ".qubo": "qbsolv",
-    ".coo": "coo",
-    ".mtx": "mtx",
-    ".bqm": "bqm",
-    ".npz": "npz",
+_KNOWN: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "beasley": ("QUBO of the OR-Library: x'Qx is maximised", ()),
+    "biqmac": ("QUBO of the Biq Mac library: x'Qx is minimised", (".sparse",)),
+    "maxcut": ("graph of rudy, the G-set or Biq Mac: the cut is maximised", (".rud", ".rudy", ".mc", ".gset")),
+    "qbsolv": ("QUBO of qbsolv: the energy is minimised", (".qubo",)),
+    "coo": ("coefficients i j value: the energy is minimised", (".coo",)),
+    "mtx": ("QUBO as a Matrix Market matrix: x'Ax is minimised", (".mtx",)),
+    "bqm": ("dimod's binary quadratic model: the energy is minimised", (".bqm",)),
+    "npz": ("numpy's arrays: the energy is minimised", (".npz",)),
 }
+FORMATS: Mapping[str, str] = MappingProxyType({name: text for name, (text, _) in _KNOWN.items()})
+"""Name → what such a file holds, and what is wanted."""
+_SUFFIXES = {suffix: name for name, (_, suffixes) in _KNOWN.items() for suffix in suffixes}
 
 
 def read_problem(path: Path | str, *, number: int | None = None, format: str | None = None) -> Problem:
@@ -124,16 +106,6 @@ def _beginning(path: Path) -> tuple[str, int]:
     with file.opened() as stream:
         begin = next((line for line in stream if line.strip()), "")
     return begin, len(next(file.data(), (0, ""))[1].split())
-
-
-def save_family(path: Path | str, family: QuboFamily) -> None:
-    """Write a family to a `.npz` file, completely or not at all; `read_problem` gives it back bit for bit."""
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"a family's file must end in .npz, got {path}")
-    parts = {name: getattr(family, name).cpu().numpy() for name in ("quadratic", "linear", "offset")}
-    with writing(path) as file:
-        np.savez(file, **parts)
 
 
 def save_assignment(path: Path | str, problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> None:

@@ -148,8 +148,7 @@ class SparseIsing:
         return problem
 
     def _set(self, *parts: Any) -> None:
-        for name, part in zip(self.__dataclass_fields__, parts, strict=True):
-            object.__setattr__(self, name, part)
+        vars(self).update(zip(self.__dataclass_fields__, parts, strict=True))
 
     @property
     def num_spins(self) -> int:

@@ -14,7 +14,6 @@ import qpsbgd
 from qpsbgd import cli
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import console as printing
-from qpsbgd_qubo.problem_files import save_family
 from qpsbgd_qubo.solvers.search.descent import Descent
 
 
@@ -150,7 +149,7 @@ def test_solve_takes_names_and_mappings_as_options(problem, monkeypatch, capsys)
 
 def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    save_family("f.npz", random_family(6, 3, 8))
+    np.savez("f.npz", **vars(random_family(6, 3, 8)))
     _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
     assert re.search(r"n = 6 variables \(SPIN\), couplings 15, m = 3, energy minimised\n", out)
     assert re.search(r"proven optimal +3 of 3\n", out)

@@ -120,9 +120,7 @@ class Evolution(QuboStudy):
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Matrices of one run per form, densities of all."""
         body, claims = [], []
-        drawn = {
-            form: mnist_qubos.whole_run([run for run in results if run["form"] == form], shown="at") for form in FORMS
-        }
+        drawn = {form: mnist_qubos.whole_run([run for run in results if run["form"] == form]) for form in FORMS}
         for form in FORMS:
             runs = [result["at"] for result in results if result["form"] == form]
             for number, update in enumerate(self.updates):

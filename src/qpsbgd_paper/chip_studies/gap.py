@@ -15,8 +15,7 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
-from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
-from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR, levels, spectral_gap
 from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, training_rows
 from qpsbgd_paper.framework.claims import Judged, of_the_paper, paired
 from qpsbgd_paper.framework.experiment import Job, Study
@@ -104,16 +103,16 @@ def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
     return {"name": "levels", "title": "Levels of a layer", "caption": caption, "kind": "lines", "panels": panels}
 
 
-Widths = dict[tuple[int, Any, str], dict[int, list[float]]]
+Widths = dict[tuple[int, Any], dict[str, dict[int, list[float]]]]
 
 
 def _by_width(runs: Sequence[tuple[Job, Result]]) -> Widths:
-    """Smallest gaps by batch, scale and unit, then by the number of inputs."""
+    """Smallest gaps by batch and scale, then by unit, then by the number of inputs."""
     found: Widths = {}
     for job, result in runs:
         for unit, gap in result["gaps"].items():
-            key = (job["batch"], job["scale"], unit)
-            found.setdefault(key, {}).setdefault(job["inputs"], []).append(gap["smallest"])
+            units = found.setdefault((job["batch"], job["scale"]), {})
+            units.setdefault(unit, {}).setdefault(job["inputs"], []).append(gap["smallest"])
     return found
 
 
@@ -121,11 +120,10 @@ def _width_figure(widths: Widths) -> dict[str, Any]:
     panels = []
     for unit, title in UNITS.items():
         lines = []
-        for colour, (batch, scale) in enumerate(dict.fromkeys((batch, scale) for batch, scale, _ in widths)):
-            gaps = widths[batch, scale, unit]
+        for colour, ((batch, scale), units) in enumerate(widths.items()):
             label = f"batch {batch}, {_named(scale)}"
-            medians = [statistics.median(values) for values in gaps.values()]
-            lines.append({"x": list(gaps), "y": medians, "label": label, "colour": colour, "style": "line"})
+            medians = [statistics.median(values) for values in units[unit].values()]
+            lines.append({"x": list(units[unit]), "y": medians, "label": label, "colour": colour, "style": "line"})
         labels = {"x_label": "inputs of the neuron = spins", "y_label": "smallest gap (median)"}
         panels.append({"title": title, **labels, "log": "xy", "lines": lines})
     caption = "One neuron, gain 1/√n. With one row a symmetry gives the spectrum of any number of inputs exactly."
@@ -160,12 +158,11 @@ def _neuron_table(
 
 def _width_table(widths: Widths) -> dict[str, Any]:
     body = []
-    for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
-        for inputs in widths[batch, scale, "chip"]:
-            gaps = [widths[batch, scale, unit].get(inputs) for unit in UNITS]
-            body.append(
-                [f"{batch}", _named(scale), f"{inputs}", *(_spread(values) if values else "–" for values in gaps)]
-            )
+    for (batch, scale), units in widths.items():
+        for inputs in units["chip"]:
+            gaps = (units[unit].get(inputs) for unit in UNITS)
+            cells = [_spread(values) if values else "–" for values in gaps]
+            body.append([f"{batch}", _named(scale), f"{inputs}", *cells])
     title = "Smallest gap of one neuron, gain 1/√n: median (least – greatest)"
     return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
 
@@ -186,8 +183,8 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
 
 def _width_claims(widths: Widths) -> list[Judged]:
     found = []
-    for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
-        gaps = widths[batch, scale, "chip"]
+    for (batch, scale), units in widths.items():
+        gaps = units["chip"]
         sizes = [size for size in gaps if len(gaps[size]) > 1] or list(gaps)
         few, many = sizes[0], sizes[-1]
         common = min(len(gaps[few]), len(gaps[many]))
@@ -213,6 +210,7 @@ class Gap(Study):
     )
     paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
     work = staticmethod(measure)
+    needs = (training_rows,)
     small = {"seeds": 2, "steps": 2, "neurons": (1, 2), "widths": (4, 5), "wide": (5, 15), "wide_seeds": 1}
     seeds: int = 20
     steps: int = 10
@@ -239,10 +237,6 @@ class Gap(Study):
                 for seed in range(min(self.seeds, self.wide_seeds))
             ]
         return found
-
-    def prepare(self) -> None:
-        """Find the data."""
-        training_rows()
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""

@@ -1,6 +1,7 @@
 """The QUBOs of a training run: the experiment mnist at the paper's settings, digits 1/2, by update and layer."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,9 +34,7 @@ ABOUT = (
 class QuboStudy(Study):
     """A study of these QUBOs."""
 
-    def prepare(self) -> None:
-        """Extract the features once, before many processes need them."""
-        split(PAIR, seed=0, choosing=False)
+    needs = (partial(split, PAIR, seed=0, choosing=False),)
 
 
 def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[list[QuboFamily]]:
@@ -74,9 +73,9 @@ def varying(family: QuboFamily, energies: Tensor) -> Tensor:
     return energies.double() - family.offset.double() - family.quadratic.double().trace()
 
 
-def whole_run(results: Sequence[Mapping[str, Any]], *, shown: str) -> Mapping[str, Any]:
-    """The first result that lacks none of the entries under `shown`, or that lacks fewest."""
-    return min(results, key=lambda result: sum(entry is None for entry in result[shown]))
+def whole_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first result that lacks none of the entries "at" updates, or that lacks fewest."""
+    return min(results, key=lambda result: sum(entry is None for entry in result["at"]))
 
 
 class Watched(Solver):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ class Quality(Study):
     )
     paper = "Solutions of higher quality train better: (G) is ahead of (D), and larger spectral gaps would help (D)."
     work = staticmethod(train)
+    needs = (*(partial(split, pair, seed=0, choosing=False) for pair in PAIRS), partial(prepare_virtual_chip, 17, 5))
     small = {
         "seeds": 2,
         "steps": 15,
@@ -126,20 +128,13 @@ class Quality(Study):
             for seed in range(self.seeds)
         ]
 
-    def prepare(self) -> None:
-        """Extract the features, and find tiles on the virtual chip."""
-        for pair in PAIRS:
-            split(pair, seed=0, choosing=False)
-        prepare_virtual_chip(17, 5)
-
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Accuracies over the energy gap, for all solvers."""
         figures: dict[tuple[str, str, str], list[float]] = {}
         for job, result in zip(self.jobs(), results, strict=True):
             for key in ("gap", *FIGURES):
-                figures.setdefault((job["pair"], job["label"], key), []).append(
-                    np.nan if result[key] is None else result[key]
-                )
+                value = np.nan if result[key] is None else result[key]
+                figures.setdefault((job["pair"], job["label"], key), []).append(value)
         body = []
         for label in self.solvers:
             gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])

@@ -156,7 +156,7 @@ class ReadEnergies(ReadStudy):
         """Histograms of one run per form and layer, shares and skewness of all."""
         figures, body, claims = [], [], []
         for layer, form, runs, every in self.by_form(results):
-            figures.append(self._figure(mnist_qubos.whole_run(runs, shown="at")))
+            figures.append(self._figure(mnist_qubos.whole_run(runs)))
             for number, update in enumerate(self.updates):
                 found = [run["at"][number] for run in runs if run["at"][number] is not None]
                 body.append([LAYERS[layer], form, str(update), *_cells(found)])

@@ -116,7 +116,7 @@ class Similarity(ReadStudy):
         panels: dict[int, list[dict[str, Any]]] = {}
         body, claims = [], []
         for layer, form, runs, every in self.by_form(results):
-            panels.setdefault(layer, []).append(self._panel(form, mnist_qubos.whole_run(runs, shown="at")["at"]))
+            panels.setdefault(layer, []).append(self._panel(form, mnist_qubos.whole_run(runs)["at"]))
             body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
             claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
         figures = [self._figure(layer, own) for layer, own in panels.items()]

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from qpsbgd_files.visible import visible
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.published import Published
 from qpsbgd_qubo.console import console, say
 
 app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")
@@ -87,7 +86,7 @@ def check(names: Names = None, data: Data = None) -> None:
     say(f"All {len(wanted)} files in {folder} have the right checksums.")
 
 
-def _chosen(names: list[str] | None) -> list[Published]:
+def _chosen(names: list[str] | None) -> list[files.Published]:
     """The files of the named data sets."""
     known = files.datasets()
     unknown = [name for name in names or [] if name not in (*known, "all")]

@@ -18,7 +18,7 @@ from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_paper.report.summaries import read_summary
 from qpsbgd_qubo.console import console, rich_table, say, show
-from qpsbgd_qubo.solver_options import read_options
+from qpsbgd_qubo.solvers.options import read_options
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment

@@ -63,6 +63,7 @@ class Ablation(Comparison):
     series = citation.Citation.series
     chosen_by = citation.VALIDATION
     work = staticmethod(citation.train)
+    needs = citation.Cora.needs
     small = {"seeds": 2, "steps": 80}
     seeds: int = 6
     choosing_seeds: int = 0
@@ -87,10 +88,6 @@ class Ablation(Comparison):
         net = {key: value for key, value in case.settings.items() if key != "varied"}
         shape = {"graph": "cora", **net, "steps": self.steps, "parts": PARTS, **line.settings, "decay": True}
         return {**shape, "gain": citation.gain(options), "method": line.method, "options": options}
-
-    def prepare(self) -> None:
-        """Find the data."""
-        citation.prepared("cora")
 
     def claims(self) -> Sequence[Claim]:
         """Robust: what is far from the middle is neither better nor worse."""

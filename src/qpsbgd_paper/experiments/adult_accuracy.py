@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ BEST = Metric("best_accuracy", "training accuracy, best weights")
 ROWS = 600
 
 
-def train(*, epochs: int, gain: Any, method: str, options: Options, seed: int, choosing: bool, **labels: str) -> Result:
+def train(*, epochs: int, gain: Any, method: str, options: Options, seed: int, **_: Any) -> Result:
     """One run: training accuracy after every step."""
     inputs, targets = training_rows("three")
     torch.manual_seed(seed)
@@ -51,6 +52,7 @@ class AdultAccuracy(Comparison):
     by_case = BY_GAIN
     passed = ("epochs",)
     work = staticmethod(train)
+    needs = (partial(training_rows, "three"), partial(methods.prepare_virtual_chip, 3, 5))
     small = {"seeds": 2, "choosing_seeds": 0, "epochs": 1}
     seeds: int = 10
     choosing_seeds: int = 2
@@ -69,11 +71,6 @@ class AdultAccuracy(Comparison):
             adam=methods.rates(0.003, 0.01, 0.03),
             proxquant=methods.proxquant_grid((0.1, 1.0), pulls=(0.1, 1.0)),
         )
-
-    def prepare(self) -> None:
-        """Find the data, and tiles on the virtual chip."""
-        training_rows("three")
-        methods.prepare_virtual_chip(3, 5)
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best, (D) at least BC (signSGD)."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -29,15 +30,7 @@ EARLY = Metric("early_loss", "loss in the first epoch", higher=False)
 
 
 def train(
-    *,
-    columns: str,
-    hidden: Sequence[int],
-    epochs: int,
-    gain: Any,
-    method: str,
-    options: Options,
-    seed: int,
-    **labels: Any,
+    *, columns: str, hidden: Sequence[int], epochs: int, gain: Any, method: str, options: Options, seed: int, **_: Any
 ) -> Result:
     """One run: the loss on the training rows after every few steps, and its mean over the last epoch."""
     inputs, targets = training_rows(columns)
@@ -74,6 +67,7 @@ class AdultConvergence(Comparison):
     by_case = BY_GAIN
     passed = ("columns", "hidden", "epochs")
     work = staticmethod(train)
+    needs = (partial(training_rows, "all"),)
     small = {"seeds": 2, "choosing_seeds": 0, "epochs": 1}
     columns: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
@@ -81,10 +75,6 @@ class AdultConvergence(Comparison):
     choosing_seeds: int = 2
     epochs: int = 4
     solver: SolverChoice | None = None
-
-    def prepare(self) -> None:
-        """Find the data."""
-        training_rows("all")
 
 
 @dataclass(frozen=True)

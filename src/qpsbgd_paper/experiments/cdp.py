@@ -39,19 +39,10 @@ ABOVE = Metric("z_above", "share of runs with Z above 1.96")
 
 
 def train(
-    *,
-    pair: str,
-    gain: Any,
-    constant: bool,
-    batch: int,
-    steps: int,
-    method: str,
-    options: Options,
-    seed: int,
-    **labels: Any,
+    *, pair: str, gain: Any, constant: bool, batch: int, steps: int, method: str, options: Options, seed: int, **_: Any
 ) -> Result:
     """One run: every update's directions compared with the gradient of all training images before it."""
-    inputs, targets, _, _ = split(pair, seed=seed, choosing=False)
+    inputs, targets = split(pair, seed=seed, choosing=False)[:2]
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
     optimizer = BUILDERS[method](model, options, steps)
@@ -97,6 +88,7 @@ class Cdp(Comparison):
     by_case = {name: {"pair": "1/2", "gain": gain, "constant": False, "batch": 10} for name, gain in GAINS.items()}
     extra = ("k", "n")
     work = staticmethod(train)
+    needs = MnistPairs.needs
     small = {"seeds": 2, "steps": 15}
     seeds: int = 10
     choosing_seeds: int = 0
@@ -112,10 +104,6 @@ class Cdp(Comparison):
             },
             "bc-sign": Line("signSGD", "bc-sign", rates(0.03)),
         }
-
-    def prepare(self) -> None:
-        """As the experiment mnist."""
-        MnistPairs().prepare()
 
     def claims(self) -> Sequence[Claim]:
         """Z above 1.96, and above that of signSGD."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from qpsbgd.nn import convert
 from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import FORMS, FROZEN, RIDGE, SPINS, Grid, Line, Options, aims, rates
@@ -32,6 +31,7 @@ METHODS: Mapping[str, Any] = MappingProxyType(
 )
 """Optimisers of the binary layers, which train the rest of the network too."""
 FINAL = Metric("final", "test accuracy")
+_loaded = cache(load_cifar10)
 
 
 class BasicBlock(nn.Module):
@@ -106,15 +106,7 @@ def _rival(*learning_rates: float, **others: Any) -> Grid:
 
 
 def train(
-    *,
-    depth: int,
-    epochs: int,
-    images: int | None,
-    method: str,
-    options: Options,
-    seed: int,
-    choosing: bool,
-    **labels: str,
+    *, depth: int, epochs: int, images: int | None, method: str, options: Options, seed: int, choosing: bool, **_: Any
 ) -> Result:
     """One run, on a GPU where there is one: accuracy on the held-out images after every epoch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -154,11 +146,6 @@ def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor
     return inputs, targets, found.test_images[:images], found.test_labels[:images]
 
 
-@cache
-def _loaded() -> LabelledImages:
-    return load_cifar10()
-
-
 @dataclass(frozen=True)
 class Cifar(Comparison):
     """ResNet-20 with one-bit weights; only the first convolution, the last layer and the norms are real-valued."""
@@ -178,6 +165,7 @@ class Cifar(Comparison):
     chosen_by = Metric(FINAL.key, "validation accuracy")
     passed = ("depth", "epochs", "images")
     work = staticmethod(train)
+    needs = (_loaded,)
     small = {"depth": 8, "images": 256, "epochs": 4, "choosing_seeds": 0}
     epochs: int = 10
     images: int | None = None
@@ -204,10 +192,6 @@ class Cifar(Comparison):
             "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
             FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
         }
-
-    def prepare(self) -> None:
-        """Find and read the images."""
-        _loaded()
 
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""

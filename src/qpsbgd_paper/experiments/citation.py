@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
 from qpsbgd.nn import BinaryLayer, Gain
+from qpsbgd_paper.datasets import Graph, load_planetoid
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -66,17 +67,14 @@ class Nodes:
     """A graph ready for training; of its sparse matrices, the rows of a few nodes are taken in little time.
 
     Attributes:
+        graph: Its labels and splits.
         features: (N, features).
         edges: Â (N, N), normalised in the whole graph: row i has the edges into node i.
     """
 
+    graph: Graph
     features: csr_matrix
     edges: csr_matrix
-    labels: Tensor
-    train: Tensor
-    validation: Tensor
-    test: Tensor
-    num_classes: int
 
     @property
     def num_features(self) -> int:
@@ -97,7 +95,7 @@ class Nodes:
         """
         rows = self.edges[nodes]
         target = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
-        place = np.full(len(self.labels), -1)
+        place = np.full(self.graph.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
         new = np.unique(rows.indices[place[rows.indices] < 0])
         place[new] = np.arange(len(nodes), len(nodes) + len(new))
@@ -167,7 +165,7 @@ class CitationNet(nn.Module):
         self.convolutions = nn.ModuleList(
             [
                 qpsbgd.nn.BinaryGCNConv(features, width, gain=gain, normalize=False),
-                qpsbgd.nn.BinaryGCNConv(width, nodes.num_classes, gain=gain, normalize=False),
+                qpsbgd.nn.BinaryGCNConv(width, nodes.graph.num_classes, gain=gain, normalize=False),
             ]
         )
 
@@ -194,11 +192,11 @@ def train(
     method: str,
     options: Options,
     seed: int,
-    choosing: bool,
-    **labels: str,
+    **_: Any,
 ) -> Result:
     """One run: validation and test accuracy every few steps; the score is at the best validation accuracy."""
     nodes = prepared(graph)
+    known = nodes.graph
     torch.manual_seed(seed)
     model = CitationNet(nodes, encoder=encoder, features=features, width=width, gain=gain)
     layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
@@ -206,19 +204,19 @@ def train(
     binary = {layer.weight for layer in layers}
     real = [parameter for parameter in model.parameters() if parameter not in binary]
     beside = [torch.optim.Adam(real, lr=0.01, weight_decay=5e-4, fused=True)] if real else []
-    batch = max(1, round(len(nodes.train) / parts))
-    held, split = torch.cat([nodes.validation, nodes.test]), len(nodes.validation)
+    batch = max(1, round(len(known.train) / parts))
+    held, split = torch.cat([known.validation, known.test]), len(known.validation)
     around_held = nodes.around(held)
 
     def scores() -> tuple[float, float]:
-        outputs, labels = model(around_held), nodes.labels[held]
+        outputs, labels = model(around_held), known.labels[held]
         return accuracy(outputs[:split], labels[:split]), accuracy(outputs[split:], labels[split:])
 
     curve = fit(
         model,
-        lambda rows: F.nll_loss(model(nodes.around(rows)), nodes.labels[rows]),
+        lambda rows: F.nll_loss(model(nodes.around(rows)), known.labels[rows]),
         # Drawn before training: dropout then does not change them, and smaller batches are parts of larger ones.
-        rows=[nodes.train[torch.randperm(len(nodes.train))[:batch]] for _ in range(steps)],
+        rows=[known.train[torch.randperm(len(known.train))[:batch]] for _ in range(steps)],
         optimizers=[optimizer, *beside],
         measure=scores,
         every=EVERY,
@@ -236,22 +234,14 @@ def train(
 def prepared(name: str) -> Nodes:
     """A Planetoid graph with the features of every node normalised."""
     from qpsbgd.nn.graph import normalized
-    from qpsbgd_paper.datasets import load_planetoid
 
     graph = load_planetoid(name)  # type: ignore[arg-type]
     features = F.normalize(graph.features, p=NORMS[name], dim=1)
     edges, weights = normalized(graph.edge_index, num_nodes=graph.num_nodes)
     order = edges[1].argsort(stable=True)
     begins = np.append(0, edges[1].bincount(minlength=graph.num_nodes).cumsum(0))
-    return Nodes(
-        csr_matrix(features.numpy()),
-        csr_matrix((weights[order].numpy(), edges[0, order].numpy(), begins)),
-        graph.labels,
-        graph.train,
-        graph.validation,
-        graph.test,
-        graph.num_classes,
-    )
+    rows = csr_matrix((weights[order].numpy(), edges[0, order].numpy(), begins))
+    return Nodes(graph, csr_matrix(features.numpy()), rows)
 
 
 @dataclass(frozen=True)
@@ -300,10 +290,6 @@ class Citation(Comparison):
             proxquant=methods.proxquant_grid((0.1, 1.0), sign=(0.01, 0.1), pulls=(4.0,)),
         )
 
-    def prepare(self) -> None:
-        """Find the data."""
-        prepared(self.graph)
-
     def claims(self) -> Sequence[Claim]:
         """(G) is best, others are faster at first; our spins reach a level."""
         found = []
@@ -327,6 +313,7 @@ class Cora(Citation):
     name = "cora"
     title = "Cora: binary graph convolutions"
     about = _ABOUT + "All learning rates fall linearly."
+    needs = (partial(prepared, "cora"),)
     graph = "cora"
     level = 0.80
     decay = True
@@ -339,6 +326,7 @@ class PubMed(Citation):
     name = "pubmed"
     title = "PubMed: binary graph convolutions"
     about = _ABOUT + "Learning rates are constant."
+    needs = (partial(prepared, "pubmed"),)
     graph = "pubmed"
     level = 0.785
     decay = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,7 @@ from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier
 FINAL = Metric("final", "test accuracy")
 
 
-def train(
-    *, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
-) -> Result:
+def train(*, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool, **_: Any) -> Result:
     """One run: accuracy on the held-out part after every epoch."""
     (inputs, targets), (held_inputs, held_targets) = split_digits("validation" if choosing else "test")
     torch.manual_seed(seed)
@@ -73,6 +71,7 @@ class Digits(Comparison):
     passed = ("hidden",)
     finalist_seeds = 4  # the demo takes less than three minutes
     work = staticmethod(train)
+    needs = (partial(split_digits, "test"),)
     small = {"budgets": (1,), "hidden": 16, "seeds": 2, "choosing_seeds": 0}
     budgets: tuple[int, ...] = (2, 10)
     hidden: int = 128
@@ -103,10 +102,6 @@ class Digits(Comparison):
         }
         found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
         return found if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in found.items()}
-
-    def prepare(self) -> None:
-        """Check that scikit-learn is there."""
-        split_digits("test")
 
     def claims(self) -> Sequence[Claim]:
         """Better than every baseline, each at its defaults and each tuned."""

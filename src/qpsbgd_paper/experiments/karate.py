@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
 from qpsbgd.nn import Gain
+from qpsbgd_paper.datasets import load_karate
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -22,12 +23,11 @@ from qpsbgd_paper.framework.methods import GUROBI, PAPER_BASELINES, Line, Option
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, fit, second_half
 
-if TYPE_CHECKING:
-    from qpsbgd_paper.datasets import Graph
-
 LATE = Metric("late", "test accuracy, mean of the second half")
 BEST = Metric("best_train", "test accuracy, weights of lowest training loss")
 HELD = Metric("held", "accuracy on held-out training nodes, mean of the second half")
+
+_graph = cache(load_karate)
 
 EVERY = 5
 """Steps between two measurements."""
@@ -52,10 +52,10 @@ class KarateNet(nn.Module):
 
 
 def train(
-    *, gain: Any, width: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
+    *, gain: Any, width: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **_: Any
 ) -> Result:
     """One run: test accuracy after every few steps; where options are chosen, on a training node of every community."""
-    graph = _graph(seed)
+    graph = _graph(seed=seed)
     torch.manual_seed(seed)
     rows, test = graph.train, graph.test
     if choosing:
@@ -81,13 +81,6 @@ def train(
     return {"test": curve, LATE.key: late, HELD.key: late, BEST.key: curve[losses.index(min(losses))]}
 
 
-@cache
-def _graph(seed: int) -> Graph:
-    from qpsbgd_paper.datasets import load_karate
-
-    return load_karate(seed=seed)
-
-
 @dataclass(frozen=True)
 class Karate(Comparison):
     """6 → hidden → 4 on 34 nodes."""
@@ -106,6 +99,7 @@ class Karate(Comparison):
     chosen_by = HELD
     by_case = SETTINGS
     work = staticmethod(train)
+    needs = (partial(_graph, seed=0),)
     small = {"seeds": 2, "choosing_seeds": 0, "steps": 40}
     seeds: int = 10
     choosing_seeds: int = 2
@@ -125,10 +119,6 @@ class Karate(Comparison):
             adam=methods.rates(0.003, 0.01, 0.03),
             proxquant=methods.proxquant_grid((0.1, 1.0), pulls=(0.1, 1.0)),
         )
-
-    def prepare(self) -> None:
-        """Check that torch_geometric is there."""
-        _graph(0)
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,9 +21,7 @@ FIXED, TUNED = "paper's learning rates", "chosen learning rates"
 LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
 
 
-def train(
-    *, points: int, batch: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
-) -> Result:
+def train(*, points: int, batch: int, steps: int, method: str, options: Options, seed: int, **_: Any) -> Result:
     """One run: the loss on all data before every step."""
     inputs, targets = blobs(points, seed=seed)
     torch.manual_seed(seed)
@@ -72,6 +71,7 @@ class LogReg(Comparison):
     by_case = {FIXED: {}, TUNED: {}}
     passed = ("points", "batch", "steps")
     work = staticmethod(train)
+    needs = (partial(methods.prepare_virtual_chip, 3),)
     small = {"seeds": 3, "choosing_seeds": 0, "points": 30, "steps": 40}
     seeds: int = 10
     choosing_seeds: int = 2
@@ -98,10 +98,6 @@ class LogReg(Comparison):
             found = {name: line for name, line in found.items() if name not in ("bc-adam", "proxquant")}
             found |= methods.virtual_line(lr=0.01)
         return found
-
-    def prepare(self) -> None:
-        """Find tiles on the virtual chip."""
-        methods.prepare_virtual_chip(3)
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best after the first phase; (D) is slower."""

@@ -34,9 +34,7 @@ def valley(spins: Tensor, *, numbers: int, bits: int) -> Tensor:
     return torch.cat([1 - x[:-1], 10 * (x[1:] - x[:-1] ** 2)])
 
 
-def train(
-    *, numbers: int, bits: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
-) -> Result:
+def train(*, numbers: int, bits: int, steps: int, method: str, options: Options, seed: int, **_: Any) -> Result:
     """One run: the lowest value visited so far, after every update."""
     start = 0.5 * (2 * torch.rand(numbers * bits, generator=torch.Generator().manual_seed(seed)) - 1)
 

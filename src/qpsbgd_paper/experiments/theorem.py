@@ -200,17 +200,17 @@ def _distance(j: Tensor, v: Tensor) -> float:
 Pairs = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
+def _exist(pairs: Pairs, *, form: str, **size: Any) -> list[bool]:
+    """Whether each problem of these settings has a fixed point."""
+    return [result["forms"][form]["fixed"] > 0 for job, result in pairs if size.items() <= job.items()]
+
+
 def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
     head = ["n", "m", *(f"{function}, {words}" for function in FUNCTIONS for words in FORMS.values())]
     body = []
     for n, m in sizes:
-        cells = []
-        for function in FUNCTIONS:
-            own = [result for job, result in pairs if (job["n"], job["m"], job["function"]) == (n, m, function)]
-            for form in FORMS:
-                counts = [result["forms"][form]["fixed"] for result in own]
-                cells.append(f"{sum(count > 0 for count in counts)} of {len(counts)}")
-        body.append([str(n), str(m), *cells])
+        found = [_exist(pairs, n=n, m=m, function=function, form=form) for function in FUNCTIONS for form in FORMS]
+        body.append([str(n), str(m), *(f"{sum(each)} of {len(each)}" for each in found)])
     return {"title": "Problems with a fixed point", "head": head, "body": body}
 
 
@@ -255,10 +255,8 @@ def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
     for function in FUNCTIONS:
         lines = []
         for colour, (form, words) in enumerate(FORMS.items()):
-            shares = []
-            for n, m in sizes:
-                own = [r for job, r in pairs if (job["n"], job["m"], job["function"]) == (n, m, function)]
-                shares.append(float(np.mean([r["forms"][form]["fixed"] > 0 for r in own])))
+            own = [_exist(pairs, n=n, m=m, function=function, form=form) for n, m in sizes]
+            shares = [float(np.mean(each)) for each in own]
             look = {"label": words, "colour": colour, "style": "points"}
             lines.append({"x": list(range(len(sizes))), "y": shares, **look})
         axes = {"x_label": "size, in the order of the table", "y_label": "share of problems"}

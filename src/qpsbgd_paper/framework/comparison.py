@@ -238,12 +238,9 @@ class Comparison(Experiment):
         found = []
         for (case, name), grid in grids.items():
             source = lines[case, name][1].like or name
+            own, line = lines[case, source]
             for options in grid if len(grid) > 1 and self.choosing_seeds else ():
-                found += self._jobs(
-                    *(lines[case, source][0], source, lines[case, source][1], options),
-                    seeds=range(1000, 1000 + seeds),
-                    choosing=True,
-                )
+                found += self._jobs(own, source, line, options, seeds=range(1000, 1000 + seeds), choosing=True)
         return _once(found)
 
     def _final_jobs(self, chosen: Mapping[tuple[str, str], Options]) -> list[Job]:

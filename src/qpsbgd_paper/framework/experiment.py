@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ class Experiment(ABC):
     `run` does the work and may be interrupted; `summary` is what a report shows, from finished work alone.
     `chosen_in_view` says which settings were picked in trials that showed the figures they are judged by, `undecided`
     why some claims cannot be told. `work` is one run, a function at a module's top level, of the settings of a job;
-    `small` are the settings of the quick form.
+    `small` are the settings of the quick form; `needs` find or make data and tiles, and keep them.
     """
 
     name: ClassVar[str]
@@ -37,6 +37,7 @@ class Experiment(ABC):
     undecided: ClassVar[str] = ""
     work: ClassVar[Work]
     small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    needs: ClassVar[Sequence[Callable[[], object]]] = ()
     seeds: int
 
     @abstractmethod
@@ -51,8 +52,10 @@ class Experiment(ABC):
     def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """Settings and results of all final runs; raises FileNotFoundError where some are not done."""
 
-    def prepare(self) -> None:  # noqa: B027
-        """Find or make the data before many processes need it; raises errors that a user can fix."""
+    def prepare(self) -> None:
+        """Find or make what the experiment needs before many processes do; raises errors that a user can fix."""
+        for find in self.needs:
+            find()
 
     def quick(self) -> Self:
         """The same experiment, small: for a look and for tests."""

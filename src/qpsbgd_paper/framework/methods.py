@@ -151,15 +151,6 @@ def control_lines(*, random: bool = False) -> dict[str, Line]:
     return found
 
 
-def literal_lines(named: str) -> dict[str, Line]:
-    """QP-SBGD as printed without a scale, at the best learning rate of each reading of the loss."""
-    found = {}
-    for name, loss in LITERAL.items():
-        label = f"QP-SBGD as printed, {loss} loss ({named})"
-        found[name] = Line(label, "qpsbgd", ({},), "variant", like=GUROBI, only={"reduction": loss})
-    return found
-
-
 def virtual_line(**own: Any) -> dict[str, Line]:
     """QP-SBGD as printed on a virtual chip, at the options that were chosen with an exact solver but for its own."""
     chip = ({"solver": dict(VIRTUAL_CHIP), **own},)
@@ -305,13 +296,17 @@ def paper_lines(
         named: What tables call it, where it is not the same in all cases.
         **grids: Grids of the baselines.
     """
-    paper = printed(*literal, solver=exact)
+    paper, named = printed(*literal, solver=exact), named or exact
     ours = ours or relative_rates("spins")
+    like: dict[str, Any] = {"kind": "variant", "like": GUROBI}
     return {
-        SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
+        SPINS: Line(f"QP-SBGD (spins, {named})", "qpsbgd", ours, "ours").with_options(solver=exact),
         **ridge_line(),
-        GUROBI: Line(f"QP-SBGD as printed, scale chosen ({named or exact})", "qpsbgd", paper, "paper"),
-        **literal_lines(named or exact),
+        GUROBI: Line(f"QP-SBGD as printed, scale chosen ({named})", "qpsbgd", paper, "paper"),
+        **{
+            name: Line(f"QP-SBGD as printed, {loss} loss ({named})", "qpsbgd", ({},), only={"reduction": loss}, **like)
+            for name, loss in LITERAL.items()
+        },
         **(virtual_line() if virtual else {}),
         **solver_lines(solver),
         **baselines(**grids),

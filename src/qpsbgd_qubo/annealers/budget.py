@@ -79,12 +79,8 @@ class Budget:
             if not 0 < each < math.inf:
                 raise ValueError(f"a submission's estimated QPU time must be positive and finite, got {each} s")
         with self.ledger.changing() as counts:
-            self._refuse_beyond(
-                counts.qpu_seconds,
-                sum(seconds),
-                f"the next {len(seconds)} of this step's submissions",
-                "they are not sent",
-            )
+            which = f"the next {len(seconds)} of this step's submissions"
+            self._refuse_beyond(counts.qpu_seconds, sum(seconds), which, "they are not sent")
             counts.submissions += len(seconds)
             counts.qpu_seconds += sum(seconds)
         return [Bill(each) for each in seconds]

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
+from qpsbgd_qubo.annealers.frame_file import RecordingError
 from qpsbgd_qubo.annealers.packing import Job, Sheet, decode, pack, plan
 from qpsbgd_qubo.annealers.reads import Reads, Samples
-from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
-from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of
+from qpsbgd_qubo.annealers.recordings import Recording
+from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
+from qpsbgd_qubo.annealers.submissions import Answer
 from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
@@ -69,21 +71,6 @@ class ChipSolver(ServiceSolver):
         """The same solver with another seed, on the same connection and within the same budget."""
         return self._in_session(self._session, seed=seed)
 
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The best read of every column of every family, from as few submissions as hold them all.
-
-        Raises:
-            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
-            ValueError: A family is wider than the chip's largest clique.
-        """
-        if not families:
-            return []
-        with self._session.exclusive():
-            self.check_budget(shapes_of(families))
-            reads, used = self._read(families)
-            solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
-        return [replace(found, stats=used | found.stats) for found in solutions]
-
     def sample(self, family: QuboFamily) -> Samples:
         """All reads of every column, repaired as the options say, in the order of the submissions.
 
@@ -92,7 +79,6 @@ class ChipSolver(ServiceSolver):
             ValueError: The family is wider than the chip's largest clique.
         """
         with self._session.exclusive():
-            self.check_budget(shapes_of([family]))
             (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
         return replace(found, stats=used | found.stats)
@@ -170,23 +156,27 @@ class ChipSolver(ServiceSolver):
         if bounds and not bounds[0] <= value <= bounds[1]:
             raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
 
-    def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
-        """The reads of all families, and what they took: plan, send, decode."""
-        reads = [Reads(family) for family in families]
-        owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
+    def _fill(self, owners: Owners) -> list[Answer]:
+        """Plan, send, decode."""
         planned = plan(
             [each.columns[column] for each, column in owners],
             self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies),
             chip=self._chip_in_use(),
             chain_strength=self.chain_strength,
             spin_reversals=self.spin_reversals,
-            seed=(self.seed, reads[0].digest),
+            seed=(self.seed, owners[0][0].digest),
         )
         answers = self._send([part.submission for part in planned])
         for number, votes, lengths in decode(planned, answers):
             each, column = owners[number]
             each.add(column, votes, lengths)
-        return reads, {**self._used(answers), "chip": self._chip_in_use().name}
+        return answers
+
+    def _best(self, reads: Reads) -> Solution:
+        return reads.best(repair=self.repair, descent=self.descent)
+
+    def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        return {**super()._used(answers), "chip": self._chip_in_use().name}
 
 
 DECIDING = tuple(name for name in ChipSolver.__annotations__ if name != "cache")

@@ -10,9 +10,9 @@ import numpy as np
 
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.reads import Reads
-from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of
-from qpsbgd_qubo.annealers.submissions import Submission
-from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
+from qpsbgd_qubo.annealers.submissions import Answer, Submission
+from qpsbgd_qubo.family import Solution
 from qpsbgd_qubo.ising import Ising
 from qpsbgd_qubo.solvers.options import FLAG, POSITIVE_OR_NONE, check_options
 
@@ -40,29 +40,20 @@ class HybridSolver(ServiceSolver):
         super().__post_init__()
         check_options(self, time_limit=POSITIVE_OR_NONE, descent=FLAG)
 
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The answer for every column of every family, from as few submissions as the service's limits allow."""
-        if not families:
-            return []
-        with self._session.exclusive():
-            self.check_budget(shapes_of(families))
-            reads = [Reads(family) for family in families]
-            owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
-            groups = self._groups([each.family.num_spins for each, _ in owners])
-            problems = [self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups]
-            answers = self._send(problems)
+    def _fill(self, owners: Owners) -> list[Answer]:
+        groups = self._groups([each.family.num_spins for each, _ in owners])
+        answers = self._send([self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups])
         for group, answer in zip(groups, answers, strict=True):
             at = 0
             for each, column in (owners[k] for k in group):
                 n = each.family.num_spins
                 each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
                 at += n
-        return [self._best(each, self._used(answers)) for each in reads]
+        return answers
 
-    def _best(self, reads: Reads, used: dict[str, Any]) -> Solution:
+    def _best(self, reads: Reads) -> Solution:
         found = reads.best(repair="majority", descent=self.descent)
-        stats = {name: value for name, value in found.stats.items() if "chain" not in name}
-        return replace(found, stats=used | stats)
+        return replace(found, stats={name: value for name, value in found.stats.items() if "chain" not in name})
 
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs: the sum of its submissions' time limits."""

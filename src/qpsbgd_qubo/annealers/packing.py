@@ -184,7 +184,9 @@ def plan(
         sheet = job.sheet
         for _ in range(max(1, spin_reversals)):
             generator = np.random.default_rng([*seed, len(planned)])
-            gauges = tuple(_gauge(len(tile.lengths), generator if spin_reversals else None) for tile in sheet.tiles)
+            sizes = [len(tile.lengths) for tile in sheet.tiles]
+            signs = (2 * generator.integers(0, 2, size=n) - 1 if spin_reversals else np.ones(n, int) for n in sizes)
+            gauges = tuple(signs)
             parts = [
                 embedded(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
                 for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
@@ -203,8 +205,3 @@ def decode(planned: Sequence[Planned], answers: Sequence[Answer]) -> Iterator[tu
             spins = answer.spins[:, at : at + len(tile.qubits)]
             at += len(tile.qubits)
             yield number, votes(spins, tile) * gauge, tile.lengths
-
-
-def _gauge(spins: int, generator: np.random.Generator | None) -> Array:
-    """Random signs, or none."""
-    return np.ones(spins, dtype=np.int64) if generator is None else 2 * generator.integers(0, 2, size=spins) - 1

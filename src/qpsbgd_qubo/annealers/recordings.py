@@ -61,13 +61,10 @@ class Recording(Link):
             yield answer
         rest = problems[known:]
         if rest and self._live is None:
+            cut = f", or the file was cut off: they are followed by {self.torn} bytes of an incomplete answer"
             raise RecordingError(
                 f"{self.path} ends after {len(self)} answers, but the run needs another; the recorded run was shorter"
-                + (
-                    f", or the file was cut off: they are followed by {self.torn} bytes of an incomplete answer"
-                    if self.torn
-                    else ""
-                )
+                f"{cut if self.torn else ''}"
             )
         for problem, answer in zip(rest, self._live.answers(rest, budget) if self._live else (), strict=True):
             self._add(problem, answer)
@@ -208,6 +205,3 @@ class Recording(Link):
                     f"{self.path} was recorded with {name} = {was}, but now {name} = {now}; go on with the same, or "
                     "record into a new file"
                 )
-
-
-__all__ = ["Recording", "RecordingError"]

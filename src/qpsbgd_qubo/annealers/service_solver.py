@@ -6,23 +6,96 @@ What counts against `max_qpu_seconds` is in `budget.Budget`.
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from qpsbgd_qubo.annealers.budget import Budget, Estimate, Shape
 from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.annealers.reads import Reads
 from qpsbgd_qubo.annealers.recordings import Recording
-from qpsbgd_qubo.annealers.session import Session
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Live, Submission
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import COUNT, POSITIVE_OR_NONE, check_options
 
 Self = TypeVar("Self", bound="ServiceSolver")
+T = TypeVar("T")
+Owners = Sequence[tuple[Reads, int]]  # columns of all families, each by its family's reads and its number there
+
+
+class Session:
+    """One connection to a service, opened when it is first needed, and the count of what was sent through it.
+
+    `place` is where to go on in the recording: the `place` of another session.
+    """
+
+    def __init__(self, budget: Budget, *, place: dict[str, Any] | None = None) -> None:
+        self.budget = budget
+        self._place = place or {}
+        self._opened: tuple[Any, Link] | None = None
+        self._known: dict[Hashable, Any] = {}
+        self._lock = threading.RLock()
+
+    def open(self, make: Callable[[], tuple[Any, Link]]) -> tuple[Any, Link]:
+        """The sampler and the link to it: the open ones, or else those that `make` opens."""
+        with self._lock:
+            if self._opened is None:
+                sampler, link = make()
+                try:
+                    link.load_state_dict(self._place)
+                except BaseException:
+                    link.close()
+                    raise
+                self._opened = sampler, link
+            return self._opened
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, worked out once per connection."""
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = make()
+            return cast("T", self._known[key])
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One thread at a time; after a failure, recorded answers are given again instead of bought again."""
+        with self._lock:
+            before = self.place
+            try:
+                yield
+            except BaseException:
+                self.place = before
+                raise
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """How far the recording was used; empty without one."""
+        return self._place if self._opened is None else self._opened[1].state_dict()
+
+    @place.setter
+    def place(self, place: dict[str, Any]) -> None:
+        if self._opened is not None:
+            self._opened[1].load_state_dict(place)
+        self._place = place
+
+    def close(self) -> None:
+        """Close the connection; it is opened again when it is needed."""
+        with self._lock:
+            if self._opened is not None:
+                self._place = self.place
+                self._opened[1].close()
+                self._opened = None
+                self._known.clear()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the end of the interpreter much is gone already
+            self.close()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,6 +144,14 @@ class ServiceSolver(Solver):
         """What must be equal between a run that recorded and one that reads the recording."""
 
     @abstractmethod
+    def _fill(self, owners: Owners) -> list[Answer]:
+        """Send the problems of these columns and add their answers to the reads; returns the answers."""
+
+    @abstractmethod
+    def _best(self, reads: Reads) -> Solution:
+        """The best read of every column."""
+
+    @abstractmethod
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs; sends no problem."""
 
@@ -85,8 +166,28 @@ class ServiceSolver(Solver):
         return self._session.budget.ledger.qpu_seconds
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best read of every column."""
         return self.solve_all([family])[0]
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The best read of every column of every family, from as few submissions as hold them all.
+
+        Raises:
+            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            ValueError: A family is wider than the service can take.
+        """
+        if not families:
+            return []
+        with self._session.exclusive():
+            reads, used = self._read(families)
+            solutions = [self._best(each) for each in reads]
+        return [dataclasses.replace(found, stats=used | found.stats) for found in solutions]
+
+    def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
+        """The reads of all families, and what they took."""
+        self.check_budget([(family.num_spins, family.num_columns) for family in families])
+        reads = [Reads(family) for family in families]
+        answers = self._fill([(each, column) for each in reads for column in range(each.family.num_columns)])
+        return reads, self._used(answers)
 
     def check_budget(self, shapes: Sequence[Shape], *, steps: int = 1) -> None:
         """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
@@ -187,8 +288,3 @@ class ServiceSolver(Solver):
         """What these answers took, for the `stats` of a solution."""
         seconds = sum(answer.seconds for answer in answers)
         return {"solver": self.name, "submissions": len(answers), "qpu_seconds": seconds}
-
-
-def shapes_of(families: Sequence[QuboFamily]) -> list[Shape]:
-    """Inputs and columns of every family."""
-    return [(family.num_spins, family.num_columns) for family in families]

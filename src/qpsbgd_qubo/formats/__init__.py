@@ -1,1 +1,1 @@
-"""Files of problems, one module per format."""
+"""Files of problems: lists of coefficients as text, and dimod's own."""

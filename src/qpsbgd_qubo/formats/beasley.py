@@ -74,15 +74,13 @@ def ambiguous(file: TextFile, reading: str, format: str, *, more: str = "") -> V
 
 def _place(file: TextFile, *, several: bool, number: int | None) -> tuple[int, int, int, bool]:
     """How many lines come before the entries, n, how many entries there are, and whether they end the file."""
-    data = file.data()
-    begin = next(data, None)
-    if begin is None:
-        raise ValueError("must hold lines `i j value`, but is empty")
+    begin = file.first("must hold lines `i j value`, but is empty")
     if not several or len(begin[1].split()) != 1:
         n, count = whole_numbers(begin, "n count")
         check_number(number)
         return 1, n, count, True
     problems = whole_numbers(begin, "number-of-problems")[0]
+    data = itertools.islice(file.data(), 1, None)
     if number is not None and not 1 <= number <= problems:
         raise ValueError(f"holds {problems} problem(s), counted from 1, so there is no number {number}")
     if number is None and problems > 1:

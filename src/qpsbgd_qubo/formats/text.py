@@ -38,6 +38,13 @@ class TextFile:
         with self.opened() as stream:
             yield from self._data(stream)
 
+    def first(self, missing: str) -> tuple[int, str]:
+        """The first of them; raises ValueError with that message where there is none."""
+        found = next(self.data(), None)
+        if found is None:
+            raise ValueError(missing)
+        return found
+
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
         """The lines `i j value` or, all of them, `i j`, which stands for the value 1.
 
@@ -61,14 +68,12 @@ class TextFile:
 
     def _data(self, stream: IO[str]) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(stream, start=1):
-            text = self._content(line)
+            if self.comment.isalpha():
+                text = "" if line.startswith(self.comment) else line.strip()
+            else:
+                text = line.partition(self.comment)[0].strip()
             if text:
                 yield number, text
-
-    def _content(self, line: str) -> str:
-        if self.comment.isalpha():
-            return "" if line.startswith(self.comment) else line.strip()
-        return line.partition(self.comment)[0].strip()
 
     def _table(
         self, begin: tuple[int, str], data: Iterator[tuple[int, str]], count: int | None, dtype: np.dtype[Any]

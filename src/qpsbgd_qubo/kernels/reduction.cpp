@@ -1,4 +1,4 @@
-// Elimination of the spins whose best value follows from others; `solvers/search/reduction.py` has the mathematics.
+// Elimination of the spins whose best value follows from others; `solvers/search/chains.py` has the mathematics.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

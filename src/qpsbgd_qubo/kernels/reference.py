@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated
+from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated, fix_spins
 from qpsbgd_qubo.kernels.reference_sparse import (
+    Random,
     Rows,
+    accepts,
     anneal_lanes,
     anneal_sparse,
     colour,
@@ -28,7 +30,6 @@ from qpsbgd_qubo.kernels.reference_sparse import (
     sweep_chip,
     tabu_sparse,
 )
-from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
@@ -71,13 +72,7 @@ def search(
 
 
 def _lower(
-    couplings: Array,
-    fields: Array,
-    spins: Array,
-    threshold: float,
-    limits: tuple[int, int, int, int, int],
-    held: Array,
-    stop: Array,
+    couplings: Array, fields: Array, spins: Array, threshold: float, limits: tuple[int, ...], held: Array, stop: Array
 ) -> tuple[int, float]:
     """Flips and the energy gained, at most 0; spins that are `held` are not flipped."""
     max_flips, patience, tenure, column, seed = limits
@@ -228,28 +223,20 @@ def search_layer(
     for j in range(len(linear)):
         limits = (patience, tenure, kicks, forced, seed, j)
         column = (linear[j], coupling_sums, starts[:, j], fields[:, j], threshold[j])
-        found[j] = _search_one(couplings, diagonal, *column, limits)
+        found[j] = _search_one(couplings, diagonal, column, limits)
 
 
-def _search_one(
-    couplings: Array,
-    diagonal: Array,
-    linear: Array,
-    coupling_sums: Array,
-    starts: Array,
-    fields: Array,
-    threshold: float,
-    limits: tuple[int, ...],
-) -> Array:
+def _search_one(couplings: Array, diagonal: Array, own: tuple[Any, ...], limits: tuple[int, ...]) -> Array:
     """The best spins found for one column, linear (n,), from `starts` (k, n)."""
+    linear, coupling_sums, starts, fields, threshold = own
     n, (patience, tenure, kicks, forced, seed, column) = len(linear), limits
-    fixed = _fixed(couplings, linear, coupling_sums, threshold)
+    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
+    fixed = fix_spins(couplings, linear, coupling_sums, lambda _, field, reach: field > reach + threshold, never)
     if (fixed == 0).sum() > COPY_UP_TO * n:
         fixed[:] = 0
     places = np.flatnonzero(fixed == 0)
     core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
     first, best, distance = starts[0].copy(), (np.inf, starts[0][places], fields[0][places]), 0
-    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
 
     def lowered(energy: float, spins: Array, local: Array, patience: int, seed: int, held: int = -1) -> Any:
         gained = 0.0
@@ -293,21 +280,6 @@ def _search_one(
             energy, spins, local = answer
             best = lowered(energy, spins, local, patience, seed)
     fixed[places] = best[1]
-    return fixed
-
-
-def _fixed(couplings: Array, linear: Array, coupling_sums: Array, margin: float) -> Array:
-    """The value of every spin whose field outweighs its couplings to open spins, 0 for the others."""
-    fixed, fields, coupling_sums = np.zeros_like(linear), linear.copy(), coupling_sums.copy()
-    again = True
-    while again:
-        again = False
-        for i in range(len(fields)):
-            if fixed[i] == 0 and abs(fields[i]) > coupling_sums[i] + margin:
-                fixed[i] = -1 if fields[i] > 0 else 1
-                fields += fixed[i] * couplings[i]
-                coupling_sums -= np.abs(couplings[i])
-                again = True
     return fixed
 
 

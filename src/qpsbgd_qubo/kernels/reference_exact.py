@@ -6,6 +6,7 @@ All arrays are float64; `couplings` is 2 Q with a zero diagonal, `linear` (m, n)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,19 +23,29 @@ def fix_dominated(couplings: Array, linear: Array, fixed: Array, stop: Array, th
     others. Once `stop` is set, what is not fixed stays open.
     """
     coupling_sums = np.abs(couplings).sum(1)
-    fixed[:] = 0
-    for own, field, reach in zip(fixed, linear.copy(), np.tile(coupling_sums, (len(linear), 1)), strict=True):
-        changed = True
-        while changed and not stop[0]:
-            changed = False
-            for i in range(len(own)):
-                # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
-                decided = abs(field[i]) > reach[i] * (1 + 1e-9) or reach[i] <= 1e-12 * coupling_sums[i]
-                if own[i] == 0 and decided and np.isfinite(reach[i]):
-                    own[i] = -1 if field[i] > 0 else 1
-                    field += own[i] * couplings[i]
-                    reach -= np.abs(couplings[i])
-                    changed = True
+
+    def decided(i: int, field: float, reach: float) -> bool:
+        # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
+        return bool((field > reach * (1 + 1e-9) or reach <= 1e-12 * coupling_sums[i]) and np.isfinite(reach))
+
+    for own, fields in zip(fixed, linear, strict=True):
+        own[:] = fix_spins(couplings, fields, coupling_sums, decided, stop)
+
+
+def fix_spins(
+    couplings: Array, linear: Array, coupling_sums: Array, decided: Callable[[int, float, float], bool], stop: Array
+) -> Array:
+    """Fix each spin that decided(i, |field|, sum of |couplings| to open spins) says to what its field wants; else 0."""
+    fixed, fields, reach, again = np.zeros_like(linear), linear.copy(), coupling_sums.copy(), True
+    while again and not stop[0]:
+        again = False
+        for i in range(len(fields)):
+            if fixed[i] == 0 and decided(i, abs(fields[i]), reach[i]):
+                fixed[i] = -1 if fields[i] > 0 else 1
+                fields += fixed[i] * couplings[i]
+                reach -= np.abs(couplings[i])
+                again = True
+    return fixed
 
 
 def complete(
@@ -73,15 +84,7 @@ def exhaust(couplings: Array, fields: Array, spins: Array, stop: Array, threads:
 
 
 def decode(
-    couplings: Array,
-    linear: Array,
-    fixed: Array,
-    spins: Array,
-    shift: float,
-    node_limit: int,
-    nodes: Array,
-    stop: Array,
-    threads: int = 1,
+    couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, nodes: Array, *_: Any
 ) -> None:
     """Give up on every column: the sphere decoder of `solvers/exact/sphere_decoder.py` is compiled alone."""
     nodes[:] = -1

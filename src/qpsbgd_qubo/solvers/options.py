@@ -1,9 +1,12 @@
-"""What options must be: checked where a solver or an optimiser is made, with messages that name the option."""
+"""What options must be, checked where a solver or an optimiser is made; and how they are read on the command line."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 import numbers
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,3 +83,37 @@ def check_options(solver: object, **rules: Number | Flag) -> None:
     """Replace these options of a frozen dataclass by their plain values, or raise for the first that is invalid."""
     for name, rule in rules.items():
         object.__setattr__(solver, name, rule.checked(name, getattr(solver, name)))
+
+
+@contextlib.contextmanager
+def options_named(solver: str, options: dict[str, Any]) -> Iterator[None]:
+    """Turns an error that an option's value causes deep inside a library into one line that names the options."""
+    try:
+        yield
+    except (ImportError, MemoryError, OSError, RuntimeError):
+        raise  # these have a message for the user
+    except Exception as error:
+        if not options or (isinstance(error, ValueError) and any(name in str(error) for name in options)):
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ValueError(f"--solver {solver} with {given}: {reason}") from error
+
+
+def read_options(texts: list[str] | None) -> dict[str, Any]:
+    """A solver's options from `key=value` texts."""
+    return dict(map(_option, texts or []))
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Name and value of `key=value`, the value a Python literal where it is one."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"--option must be key=value, got {text!r}")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return key, words[value.lower()]
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return key, value

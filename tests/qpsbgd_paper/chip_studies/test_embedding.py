@@ -45,9 +45,3 @@ def test_a_tiling_counts_what_the_tiles_take():
 
 def test_where_nothing_fits_there_are_no_tiles():
     assert tiling(Chip.of(VirtualChip(size=2)), 60)["tiles"] == 0
-
-
-def test_other_topologies_have_no_picture():
-    chip = Chip("c", "chimera", (1, 1, 4), (0, 1), ((0, 1),), *[(-1.0, 1.0)] * 5)
-    with pytest.raises(ValueError, match="pegasus"):
-        places(chip)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR
 
 
 def test_the_linear_schedule_is_linear():

@@ -11,8 +11,7 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
 from qpsbgd_paper.chip_studies import spectrum
-from qpsbgd_paper.chip_studies.schedules import ADVANTAGE
-from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, levels, spectral_gap
 from qpsbgd_qubo.ising import Ising, direct_sum, in_range, ising_columns
 
 X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])

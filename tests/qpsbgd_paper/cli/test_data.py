@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from qpsbgd_paper.cli import data as commands
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.published import FILES, Published
+from qpsbgd_paper.datasets.files import FILES, Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.published import Published
+from qpsbgd_paper.datasets.files import Published
 
 NAMED = os.environ.get("QPSBGD_DATA")
 BESIDE = Path(__file__).parents[4] / "shared" / "data"

@@ -85,19 +85,6 @@ def test_an_archive_with_another_checksum_is_not_even_opened(official, monkeypat
         load_cifar10(data=official)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"<html>not found</html>", "is not a complete archive"),
-        (archive(batches(CONTENT))[:-3000], "is not a complete archive"),
-        (archive({}), "must have cifar-10-batches-py/data_batch_1, "),
-    ],
-)
-def test_a_damaged_archive_is_refused(publish, content, message):
-    with pytest.raises(ValueError, match=rf"cifar-10-python.tar.gz {message}.*fetch it again"):
-        load_cifar10(data=publish({ARCHIVE: content}))
-
-
 def test_a_folder_without_a_batch_is_refused(tmp_path):
     files = batches(CONTENT)
     del files["data_batch_3"]

@@ -16,7 +16,7 @@ from qpsbgd.cli import main
 from qpsbgd_paper.cli import run as running
 from qpsbgd_paper.datasets import files
 from qpsbgd_paper.datasets.cifar import ARCHIVE
-from qpsbgd_paper.datasets.published import Published
+from qpsbgd_paper.datasets.files import Published
 from qpsbgd_paper.experiments import cifar, make_experiment
 from qpsbgd_paper.experiments.cifar import Cifar, split
 from qpsbgd_paper.framework.methods import FROZEN

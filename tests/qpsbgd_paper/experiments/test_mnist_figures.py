@@ -4,7 +4,7 @@ import pytest
 pytest.importorskip("skimage")
 
 from qpsbgd_paper.datasets.mnist_bits import bits_of
-from qpsbgd_paper.experiments.mnist_figures import COLUMNS, ROWS, answers_figure, feature_figure
+from qpsbgd_paper.experiments.mnist import COLUMNS, ROWS, answers_figure, feature_figure
 
 
 def test_a_digit_is_shown_with_its_key_points_lines_and_bits():

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from qpsbgd_paper.experiments import released
-from qpsbgd_paper.experiments.released import Figure3, ReleasedThree
-from qpsbgd_paper.experiments.released_form import SignLayer, Step, agreement
+from qpsbgd_paper.experiments.released import Figure3, ReleasedThree, SignLayer, Step, agreement
 
 
 @pytest.fixture

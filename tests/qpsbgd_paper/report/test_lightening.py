@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("PIL.Image")
 
-from qpsbgd_paper.report.lightening import lightened
+from qpsbgd_paper.report.rendering import lightened
 
 
 def path(points):

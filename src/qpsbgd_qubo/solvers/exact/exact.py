@@ -78,16 +78,9 @@ class Exact(Solver):
                 part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
                 spins[hard], counts = self._decode(part, couplings, fixed[hard], end=end, stop=passed)
                 proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
-        return Solution.of(
-            family,
-            torch.from_numpy(spins.T.copy()),
-            proven_optimal=torch.from_numpy(proven),
-            solver="exact",
-            method="sphere decoder",
-            nodes=nodes,
-            fixed=float((fixed != 0).mean()),
-            unproven=int((~proven).sum()),
-        )
+        stats = {"solver": "exact", "method": "sphere decoder", "nodes": nodes, "fixed": float((fixed != 0).mean())}
+        stats["unproven"] = int((~proven).sum())
+        return Solution.of(family, torch.from_numpy(spins.T.copy()), proven_optimal=torch.from_numpy(proven), **stats)
 
     def _decode(
         self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array

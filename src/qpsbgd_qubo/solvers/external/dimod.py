@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -130,18 +130,13 @@ class Dimod(Solver):
     def _name(self) -> str:
         return self.sampler if isinstance(self.sampler, str) else type(self.sampler).__name__
 
-    @contextmanager
-    def _open(self) -> Iterator[dimod.Sampler]:
+    def _open(self) -> AbstractContextManager[dimod.Sampler]:
         """The sampler; one that was made here by its name is closed afterwards."""
         if not isinstance(self.sampler, str):
-            yield self.sampler
-            return
+            return nullcontext(self.sampler)
         sampler = SAMPLERS[self.sampler]()
-        try:
-            yield sampler
-        finally:
-            if hasattr(sampler, "close"):  # dimod's own samplers have it from 0.12.19 on
-                sampler.close()
+        # dimod's own samplers can be closed from 0.12.19 on.
+        return closing(sampler) if hasattr(sampler, "close") else nullcontext(sampler)
 
 
 def _parameters(sampler: dimod.Sampler) -> set[str]:

@@ -89,15 +89,10 @@ class Gurobi(Solver):
                 spins.append(2 * found - 1)
                 gaps.append(gap / max(abs(energy), ROUNDING))
                 proven.append(model.Status == GRB.OPTIMAL and gap <= ROUNDING * max(1.0, abs(energy)))
-        return Solution.of(
-            family,
-            torch.from_numpy(np.stack(spins, axis=1)),
-            proven_optimal=torch.tensor(proven),
-            solver="gurobi",
-            gap=max(gaps),
-            unproven=proven.count(False),
-            version=".".join(map(str, gurobipy.gurobi.version())),
-        )
+        version = ".".join(map(str, gurobipy.gurobi.version()))
+        stats = {"solver": "gurobi", "gap": max(gaps), "unproven": proven.count(False), "version": version}
+        answer = torch.from_numpy(np.stack(spins, axis=1))
+        return Solution.of(family, answer, proven_optimal=torch.tensor(proven), **stats)
 
     def _settings(self) -> dict[str, Any]:
         # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.

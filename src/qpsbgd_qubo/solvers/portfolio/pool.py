@@ -28,15 +28,7 @@ class Move:
 
 
 FRESH = Move("fresh", 1.0)
-MOVES = (
-    FRESH,
-    Move("reheat", 0.8),
-    Move("reheat", 0.5),
-    Move("reheat", 0.3),
-    Move("reheat", 0.2),
-    Move("between", 0.5),
-    Move("tabu"),
-)
+MOVES = (FRESH, *(Move("reheat", hot) for hot in (0.8, 0.5, 0.3, 0.2)), Move("between", 0.5), Move("tabu"))
 GROUP_MOVES = (
     Move("assign", 0.3, 6.0),
     Move("shift", 0.3, 3.0),

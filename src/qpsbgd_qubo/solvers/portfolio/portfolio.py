@@ -18,13 +18,12 @@ from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers.deadline import deadline, report
 from qpsbgd_qubo.solvers.exact.sphere_decoder import prove
-from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SearchProblem, SparseSearchProblem
 from qpsbgd_qubo.solvers.portfolio.sums import Sums
-from qpsbgd_qubo.solvers.search.chains import SparseModel
-from qpsbgd_qubo.solvers.search.reduction import Reduction
+from qpsbgd_qubo.solvers.protocol import ModelSolver
+from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
 from qpsbgd_qubo.sparse import SparseIsing, dot
 
 TRY_OUT_UP_TO = 16  # most spins of which all values are tried, which takes under a millisecond

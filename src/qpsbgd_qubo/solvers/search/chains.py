@@ -1,4 +1,4 @@
-"""One sparse problem made ready for compiled kernels, and sixteen chains of it annealed at once.
+"""One sparse problem made ready for compiled kernels, reduced, and sixteen chains of it annealed at once.
 
 Couplings are annealed in single precision, numbers beyond its range times a power of two; answers are brought to a
 local minimum in double precision.
@@ -64,6 +64,39 @@ class SparseModel:
     def merged(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
         """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""
         return spins, kernels.harvest(self.rows, self.linear, self.thresholds, others, spins, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """A problem without the spins whose best value follows from others: a smaller one, and the way back.
+
+    A spin with field h and couplings w to spins x has the best value −sign(h + wᵀx), at the energy −|h + wᵀx|. As a
+    function of x that is again an Ising energy if there are at most two neighbours, or three and no field; then the
+    spin is eliminated. A spin whose field outweighs its couplings has one best value whatever the others are. Both
+    repeat until nothing is left to do: trees and chains of such spins vanish, and sparse random graphs shrink to a
+    core.
+    """
+
+    core: SparseModel | None  # the problem that is left; None if nothing is
+    kept: Array  # where its spins stand in the whole problem
+    gone: Array  # the eliminated spins in their order
+    neighbours: Array  # the spins that each of them depends on, (…, 3), −1 where there are fewer
+    weights: Array  # their couplings, (…, 3)
+    fields: Array  # the field on each
+
+    @classmethod
+    def of(cls, model: SparseModel, stop: Array) -> Reduction:
+        """`model` reduced as far as the rules go; as it is if `stop` is set before that."""
+        *core, kept, gone, neighbours, weights, fields = kernels.reduce(model.rows, model.linear, stop)
+        left = model if not len(gone) else SparseModel.of(*core) if len(kept) else None
+        return cls(left, kept, gone, neighbours, weights, fields)
+
+    def completed(self, core_spins: Array) -> Array:
+        """Spins of the whole problem, int8, with the best values of all that were eliminated."""
+        spins = np.zeros(len(self.kept) + len(self.gone), np.int8)
+        spins[self.kept] = core_spins
+        kernels.complete_reduced(spins, self.gone, self.neighbours, self.weights, self.fields)
+        return spins
 
 
 def cooling(typical: float, *, hot: float, sweeps: int) -> Array:

@@ -12,8 +12,8 @@ import torch
 
 from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SEED, check_options
+from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.solvers.search.chains import cooling
 from qpsbgd_qubo.sparse import SparseIsing, dot
 

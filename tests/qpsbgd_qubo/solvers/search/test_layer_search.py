@@ -6,10 +6,9 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.solvers.exact.exact import Exact
-from qpsbgd_qubo.solvers.search import layer_search, rounding
+from qpsbgd_qubo.solvers.search import layer_search
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.layer_search import LayerSearch
-from qpsbgd_qubo.solvers.search.rounding import rounded
+from qpsbgd_qubo.solvers.search.layer_search import LayerSearch, rounded
 
 
 def words(width, columns, scale=1.0):
@@ -120,7 +119,7 @@ def correlated(width, columns):
 def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
     family = correlated(64, 30)
     fitting = family.energies(rounded(family)).mean()
-    monkeypatch.setattr(rounding, "MOST_RIDGE", rounding.LEAST_RIDGE)
+    monkeypatch.setattr(layer_search, "MOST_RIDGE", layer_search.LEAST_RIDGE)
     assert fitting < family.energies(rounded(family)).mean()
 
 
@@ -141,7 +140,7 @@ def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
 
 @pytest.mark.parametrize(("count", "step"), [(1, 1), (31, 1), (32, 2), (33, 2), (48, 3), (1000, 62)])
 def test_every_so_many_columns_are_a_sample(count, step):
-    assert list(range(count))[rounding.sampled(count)] == list(range(0, count, step))
+    assert list(range(count))[layer_search.sampled(count)] == list(range(0, count, step))
 
 
 @pytest.mark.parametrize("size", [0.05, 2.0, 9.0, 1e3])

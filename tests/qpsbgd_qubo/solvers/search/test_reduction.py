@@ -5,7 +5,7 @@ import pytest
 from sparse_problems import least_energy, model_of, random_sparse, torus
 
 from qpsbgd_qubo.kernels import NEVER, kernels
-from qpsbgd_qubo.solvers.search.reduction import Reduction
+from qpsbgd_qubo.solvers.search.chains import Reduction
 from qpsbgd_qubo.sparse import SparseIsing
 
 
