@@ -5,7 +5,7 @@ inputs and activations, with inputs and activations of 8 bits, or with real inpu
 for one epoch, the others on 10,000 images. Each is packed, compiled from C and exported to ONNX; sizes are those of the
 files, classes are compared image by image.
 
-Times are those of single calls on one thread: packed, C at -O2, onnxruntime with the network's own weights in float32
+Times are those of single calls on one thread: packed, C at -O3, onnxruntime with the network's own weights in float32
 and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
 take turns in one process, and the least and the median processor time of each are recorded: what others do on the
 machine does not count. The load of the machine before each is recorded. --times takes fresh networks for that, and
@@ -50,7 +50,7 @@ from qpsbgd_runtime.unit_operations import Quantize
 
 TARGET = Path(__file__).parents[1] / "results" / f"deploy_{platform.machine()}.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}
-C_FLAGS = ("-std=c99", "-O2")
+C_FLAGS = ("-std=c99", "-O3")
 
 
 def convolutional(activation, *, first=()):

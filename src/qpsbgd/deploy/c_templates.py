@@ -138,7 +138,7 @@ CHECK_ROWS = """\
 
 PROGRAM = """\
 /* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
-   cc -std=c99 -O2 {name}.c {name}_main.c -o {name}{library} */
+   cc -std=c99 -O3 {name}.c {name}_main.c -o {name}{library} */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
