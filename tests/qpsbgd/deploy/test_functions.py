@@ -205,6 +205,12 @@ def test_a_sign_behind_a_function_that_vanishes_is_the_one_of_torch(name, tmp_pa
     inputs = small_numbers(VANISHING[name])
     expected = model(inputs).numpy()
     assert (expected[:32] == 1).sum() > 100 and (expected == -1).sum() > 100
+    # With AVX-512 torch's own GELU alternates between −0 and tiny negative numbers where it begins to vanish.
+    found = model[0](inputs)
+    negative, zero = inputs[found < 0].min(), inputs[(found == 0) & (inputs < -1e-20)].max()
+    assert zero - negative < 0.06
+    inputs[(inputs >= negative) & (inputs <= zero)] = 1.0
+    expected = model(inputs).numpy()
     np.testing.assert_array_equal(pack(model, input_shape=(96,))(inputs.numpy()), expected)
     _, outputs = results(built(to_c(model, tmp_path, input_shape=(96,))), inputs.numpy())
     np.testing.assert_array_equal(outputs, expected)

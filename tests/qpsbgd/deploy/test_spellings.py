@@ -35,7 +35,8 @@ def same(model, *, shape=(4, 6, 7), **close):
     expected = model.eval()(inputs).detach().numpy()
     found = pack(model, input_shape=shape)(inputs.numpy())
     assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, **({"rtol": 1e-5, "atol": 1e-6} | close))
+    # Sums of 42 numbers may cancel; torch and numpy add them in another order.
+    np.testing.assert_allclose(found, expected, **({"rtol": 1e-5, "atol": 3e-6} | close))
 
 
 SPELLINGS = [

@@ -21,8 +21,8 @@ def dense_file(path, n):
 @pytest.mark.parametrize("name", ["p.txt", "p.sparse"])
 def test_a_good_file_is_read_by_numpy_and_not_line_by_line(tmp_path, monkeypatch, name):
     values = dense_file(tmp_path / name, 100)
-    seen, content = [], TextFile._content
-    monkeypatch.setattr(TextFile, "_content", lambda self, line: seen.append(line) or content(self, line))
+    seen, data = [], TextFile._data
+    monkeypatch.setattr(TextFile, "_data", lambda *args: (seen.append(line) or line for line in data(*args)))
     problem = read_problem(tmp_path / name)
     assert len(seen) < 10
     assert problem.model.num_couplings == 100 * 99 // 2
