@@ -162,7 +162,7 @@ class BinaryOptimizer(Optimizer):
         self._stuck_loss = StuckLoss()
         self._loss: float | None = None
         self.observers = []
-        self._late_answer = LateAnswer()
+        self._late_answer: LateAnswer[Tensor | BinaryLayer] = LateAnswer()
         self._skip: Tensor | None = None
         self._ranks = Ranks()
 
@@ -256,34 +256,49 @@ class BinaryOptimizer(Optimizer):
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
 
-    def _check_gradients(self, layers: Iterable[BinaryLayer] | None = None, *, later: bool = False) -> bool:
+    def _check_gradients(
+        self,
+        layers: Iterable[BinaryLayer] | None = None,
+        moments: Mapping[Any, Tensor] = MappingProxyType({}),
+        *,
+        later: bool = False,
+    ) -> bool:
         """True; raise ValueError if a gradient, of these layers or all, or of a real parameter, is not finite.
 
-        With `later`, the step need not wait for a GPU: it becomes one under `_skip`, and the next one raises.
+        So must be the moments of layers' inputs. With `later`, the step need not wait for a GPU: it becomes one under
+        `_skip`, and the next one raises.
         """
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.check_gradients(group)
         self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
-        parameters = [p for p in (*weights, *real) if p.grad is not None]
-        devices = {p.device for p in parameters}
+        found: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
+        devices = {p.device for p in found.values()}
+        found.update(moments)
         on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
-            self._skip = self._late_answer.ask(parameters)
+            self._skip = self._late_answer.ask(found)
         else:
             self._skip = None
-            self._report(nonfinite(parameters), "holds", "nothing was changed")
+            self._report(nonfinite(found), "hold", "nothing was changed")
         return True
 
-    def _report(self, wrong: Sequence[Tensor], verb: str, then: str) -> None:
+    def _report(self, wrong: Sequence[Tensor | BinaryLayer], hold: str, then: str) -> None:
         if not wrong:
             return
-        layers = [str(self._layers[p]) for p in wrong if p in self._layers]
-        shapes = ", ".join(str(tuple(p.shape)) for p in wrong)
+        gradients = [p for p in wrong if isinstance(p, Tensor)]
+        if not gradients:
+            raise ValueError(
+                f"{wrong[0]}: the inputs {hold} NaN or infinite values, or some whose squares overflow; the forward "
+                f"pass has diverged; {then}"
+            )
+        layers = [str(self._layers[p]) for p in gradients if p in self._layers]
+        shapes = ", ".join(str(tuple(p.shape)) for p in gradients)
         of = ", ".join(layers) or f"real parameters of the shapes {shapes}"
-        raise ValueError(f"the gradient of {of} {verb} NaN or infinite values; {then}")
+        holds = "holds" if hold == "hold" else hold
+        raise ValueError(f"the gradient of {of} {holds} NaN or infinite values; {then}")
 
     def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
         """Raise RuntimeError where what is kept of a weight has another type, place or shape."""

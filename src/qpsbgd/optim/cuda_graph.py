@@ -1,7 +1,7 @@
 """A QP-SBGD step as one CUDA graph: gradients in, weights moved, with the launches paid for once.
 
 On a GPU the step's work takes less time than launching its many small kernels. A graph replays them together. What is
-captured is `functional.qpsbgd` itself, in steps that need no new rows; the others, one in `refresh`, run as they are.
+captured is `functional.qpsbgd` itself: one graph for steps without new moments, another one for those that renew Q̄.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.projections import Direction
 
@@ -29,6 +31,7 @@ class GraphedSteps:
     def __init__(self) -> None:
         self._graphs: dict[tuple[object, ...], _Graph] = {}
         self._seen: Counter[tuple[object, ...]] = Counter()
+        self._pool: Any = None
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -45,51 +48,74 @@ class GraphedSteps:
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
                 return qpsbgd(updates, skip=skip)
-            graph = self._graphs[key] = _Graph(updates)
+            # One pool for what a replay leaves unused: graphs are replayed one at a time, and keep their directions.
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            graph = self._graphs[key] = _Graph(updates, self._pool)
         return graph.replay(updates, skip)
 
 
 def _steady(update: LayerUpdate) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
     inputs = update.inputs
-    waits = inputs.record is not None or "gradient" not in inputs.state
-    if not update.weight.is_cuda or waits or inputs.shards is not None:
+    if not update.weight.is_cuda or "gradient" not in inputs.state or inputs.shards is not None:
         return False
-    return update.projection.capturable(inputs.grad, inputs.cached)
+    if inputs.record is None:
+        return update.projection.capturable(inputs.grad, inputs.cached)
+    renewed = isinstance(inputs.record, LayerMoments) and bool(inputs.cached)
+    return renewed and update.projection.asynchronous(inputs.grad)
 
 
 def _signature(update: LayerUpdate) -> tuple[object, ...]:
-    """A key that is equal where a graph can be used again; learning rates and gradients are not part of it."""
+    """A key that is equal where a graph can be used again; learning rates, gradients and moments are not part of it."""
     inputs = update.inputs
+    rows = inputs.record.rows if isinstance(inputs.record, LayerMoments) else None
     kept = [
         value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)
     ]
-    return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, tuple(kept)
+    return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, rows, tuple(kept)
+
+
+def _given(updates: Sequence[LayerUpdate]) -> list[Tensor]:
+    """What passes have brought: the gradients, and the moments where there are new ones."""
+    moments = [update.inputs.record.sums for update in updates if isinstance(update.inputs.record, LayerMoments)]
+    return [update.inputs.grad for update in updates] + moments
+
+
+def _numbers(updates: Sequence[LayerUpdate]) -> list[float]:
+    """The learning rates, and how often every Q̄ was renewed."""
+    rates = [float(update.lr) for update in updates]
+    return rates + [float(update.inputs.state.get("refreshes", 0)) for update in updates]
 
 
 class _Graph:
-    """A captured step; `replay` takes gradients of the same layers."""
+    """A captured step; `replay` takes gradients and moments of the same layers."""
 
-    def __init__(self, updates: Sequence[LayerUpdate]) -> None:
+    def __init__(self, updates: Sequence[LayerUpdate], pool: Any) -> None:
         device = updates[0].weight.device
-        self._grads = [update.inputs.grad.clone() for update in updates]
-        self._rates = torch.zeros(len(updates), device=device)
+        self._given = [one.clone() for one in _given(updates)]
+        self._numbers = torch.zeros(2 * len(updates), dtype=torch.float64, device=device)
         self._skip = torch.zeros((), dtype=torch.bool, device=device)
         self._updates = []
-        for update, grad, rate in zip(updates, self._grads, self._rates.unbind(), strict=True):
-            state, cached = dict(update.inputs.state), dict(update.inputs.cached)
-            inputs = replace(update.inputs, grad=grad, state=state, cached=cached)
+        grads, sums = self._given[: len(updates)], iter(self._given[len(updates) :])
+        rates, refreshes = self._numbers.chunk(2)
+        for update, grad, rate, count in zip(updates, grads, rates.unbind(), refreshes.unbind(), strict=True):
+            record, state = update.inputs.record, dict(update.inputs.state)
+            if isinstance(record, LayerMoments):
+                record, state["refreshes"] = LayerMoments(next(sums), record.rows), count
+            cached = dict(update.inputs.cached)
+            inputs = replace(update.inputs, grad=grad, record=record, state=state, cached=cached)
             self._updates.append(replace(update, inputs=inputs, lr=rate))
-        kept = [value for update in self._updates for value in update.inputs.state.values()]
-        changed = [tensor for tensor in (*(u.weight for u in self._updates), *kept) if isinstance(tensor, Tensor)]
+        inputs_of = [update.inputs for update in updates]
+        kept = [value for one in inputs_of for value in (*one.state.values(), *one.cached.values())]
+        changed = [tensor for tensor in (*(u.weight for u in updates), *kept) if isinstance(tensor, Tensor)]
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
-                self._capture()
+                self._capture(pool)
             finally:
                 torch._foreach_copy_(changed, before)
 
-    def _capture(self) -> None:
+    def _capture(self, pool: Any) -> None:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -97,7 +123,7 @@ class _Graph:
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._directions = self._made()
 
     def _made(self) -> list[Direction]:
@@ -110,10 +136,13 @@ class _Graph:
 
     def replay(self, updates: Sequence[LayerUpdate], skip: Tensor | None) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
-        torch._foreach_copy_(self._grads, [update.inputs.grad for update in updates])
-        self._rates.copy_(torch.tensor([float(update.lr) for update in updates]).pin_memory(), non_blocking=True)
+        torch._foreach_copy_(self._given, _given(updates))
+        numbers = torch.tensor(_numbers(updates), dtype=torch.float64)
+        self._numbers.copy_(numbers.pin_memory(), non_blocking=True)
         self._skip.zero_() if skip is None else self._skip.copy_(skip)
         self._graph.replay()
         for update in updates:
             update.inputs.state["step"] += 1
+            if update.inputs.record is not None:
+                update.inputs.state["refreshes"] += 1
         return self._directions

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import Direction, LayerInputs, Projection
 
 
@@ -41,12 +42,11 @@ def qpsbgd(
     Args:
         updates: The layers that take part.
         clock: Returns the time, for `Direction.seconds`; by default zero.
-        skip: Where this is true, on the device, gradients are not looked at, and weights and the tensors of states
-            stay as they are.
+        skip: Where this is true, on the device, gradients and moments are not looked at, and weights and the tensors
+            of states stay as they are.
     """
     if skip is not None:
-        inputs = [replace(one.inputs, grad=torch.where(skip, 0.0, one.inputs.grad)) for one in updates]
-        updates = [replace(one, inputs=own) for one, own in zip(updates, inputs, strict=True)]
+        updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
     directions: dict[LayerUpdate, Direction] = {}
     for projection in {id(update.projection): update.projection for update in updates}.values():
         own = [update for update in updates if update.projection is projection]
@@ -65,6 +65,14 @@ def qpsbgd(
         _keep(update.inputs.state, direction.state, skip)
         _keep(update.inputs.cached, direction.cached, skip)
     return [directions[update] for update in updates]
+
+
+def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
+    """Inputs whose gradient and moments are zero where `skip` is true."""
+    record = inputs.record
+    if isinstance(record, LayerMoments):
+        record = LayerMoments(torch.where(skip, 0.0, record.sums), record.rows)
+    return replace(inputs, grad=torch.where(skip, 0.0, inputs.grad), record=record)
 
 
 def _keep(kept: MutableMapping[str, Any], new: dict[str, Any], skip: Tensor | None) -> None:

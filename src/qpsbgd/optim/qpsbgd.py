@@ -158,14 +158,18 @@ class QPSBGD(BinaryOptimizer):
         if found_inf is not None and bool(found_inf):
             return None
         members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
-        layers = [layer for _, layer in members]
-        self._check_gradients(layers, later=not self.observers and all(self._is_steady(g, one) for g, one in members))
-        return {layer: self._tapes[layer].read() for layer in layers}
+        records = {layer: self._tapes[layer].read() for _, layer in members}
+        moments = {layer: one.sums for layer, one in records.items() if isinstance(one, LayerMoments)}
+        later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
+        self._check_gradients(records, moments, later=later)
+        return records
 
-    def _is_steady(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
-        """Whether a layer's step needs no rows and asks nothing of the CPU."""
+    def _asks_host(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
+        """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
         grad: Any = layer.weight.grad
-        return not self._tapes[layer].wanted and group["projection"].capturable(grad, self._cached.get(layer, {}))
+        if self._tapes[layer].wanted:
+            return not (self.state.get(layer.weight) and group["projection"].asynchronous(grad))
+        return not group["projection"].capturable(grad, self._cached.get(layer, {}))
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""

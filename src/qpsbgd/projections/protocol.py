@@ -139,6 +139,10 @@ class Projection(ABC):
         """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""
         return False
 
+    def asynchronous(self, grad: Tensor) -> bool:
+        """Whether a step with new rows or moments, for a gradient on a GPU, never waits for it."""
+        return False
+
     def beside(self, default: Projection) -> Projection:
         """This projection for a network whose default is another one; most ignore that."""
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -76,10 +77,12 @@ class Spins(SystemProjection):
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """With a warm descent, where it has kernels for layers of this width."""
-        if not self.solver.warm or "matrix" not in cached:
-            return False
-        kernels = triton_kernels(grad)
-        return kernels is not None and cached["matrix"].shape[-1] <= kernels.LARGEST
+        return self.solver.warm and "matrix" in cached and bool(triton_kernels(grad, cached["matrix"].shape[-1]))
+
+    def asynchronous(self, grad: Tensor) -> bool:
+        """With a warm descent, too, on the GPU itself."""
+        largest = self.block or math.prod(grad.shape[1:])
+        return super().asynchronous(grad) and self.solver.warm and bool(triton_kernels(grad, largest))
 
     def beside(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""
@@ -95,8 +98,7 @@ class Spins(SystemProjection):
             gradients = [one.blocks.weights(own) @ one.matrix for one, own in zip(systems, factors, strict=True)]
         expansions = [_Expansion(one, own, bits=self.bits) for one, own in zip(systems, gradients, strict=True)]
         if self.solver.warm:
-            _side_by_side([partial(one.add_warm, self.solver, kappa=self.kappa) for one in expansions])
-            return [one.answer() for one in expansions]
+            return _side_by_side([partial(one.warm_answer, self.solver, kappa=self.kappa) for one in expansions])
         for bit in range(self.bits):
             linears = [(one, one.linear(bit, kappa=self.kappa)) for one in expansions]
             families = [family for one, linear in linears for family in _families(one.system, linear)]
@@ -145,8 +147,8 @@ class _Expansion:
         factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
         return columns.mul_(factors).reshape(rest.shape)
 
-    def add_warm(self, solver: Descent, *, kappa: float) -> None:
-        """All vectors, by descents that start where the last step's ended."""
+    def warm_answer(self, solver: Descent, *, kappa: float) -> Direction:
+        """The direction, with all vectors by descents that start where the last step's ended."""
         state, system = self.system.state, self.system
         for bit in range(self.bits):
             linear, last = self.linear(bit, kappa=kappa), None
@@ -159,6 +161,7 @@ class _Expansion:
                 ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
             self.warm_states.append(ended)
             self.add(linear, ended.spins, None, ended.coupling_fields)
+        return self.answer()
 
     def add(
         self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
@@ -213,21 +216,20 @@ class _Expansion:
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
 
 
-def _side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """Make these calls; a CUDA graph has them as parallel branches: a layer's search leaves most of a GPU idle."""
+def _side_by_side(calls: Sequence[Callable[[], Direction]]) -> list[Direction]:
+    """The results; a CUDA graph has parallel branches for the calls, since one search leaves most of a GPU idle."""
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-        for call in calls:
-            call()
-        return
-    current = torch.cuda.current_stream()
+        return [call() for call in calls]
+    current, answers = torch.cuda.current_stream(), []
     branches = [torch.cuda.Stream() for _ in range(min(_BRANCHES, len(calls)))]  # type: ignore[no-untyped-call]
     for branch in branches:
         branch.wait_stream(current)
     for place, call in enumerate(calls):
         with torch.cuda.stream(branches[place % len(branches)]):
-            call()
+            answers.append(call())
     for branch in branches:
         current.wait_stream(branch)
+    return answers
 
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:

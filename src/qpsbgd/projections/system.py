@@ -40,6 +40,9 @@ SMALL = 2**19
 MANY_ROWS, PENALTY_OF_MANY = 1024, 3.0
 """δ from so many rows on: 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
 
+SURE_PENALTY = 1.0
+"""δ from which on a factorisation in single precision succeeds: the condition of A is at most 1 + n/δ."""
+
 UNIT_RANK, LARGEST_PENALTY = 4.0, 10.0
 """With fewer rows δ is (r/4)³, at least 1 and at most 10, for inputs of effective rank r. Trained with fixed values
 (benchmarks/results/penalties.json), networks whose inputs have ranks of 2 to 5, Adult's, do best with 1, those with
@@ -81,10 +84,20 @@ class System:
     @property
     def inverse(self) -> Tensor:
         """A⁻¹ by block."""
+        gram, penalty = self.state["gram"], self.state["penalty"]
         try:
-            return self._cached("inverse", lambda: inverse(self.state["gram"], self.state["penalty"], self.blocks))
+            return self._cached("inverse", lambda: inverse(gram, penalty, self.blocks, sure=self.sure))
         except ValueError as error:
             raise ValueError(f"{self.layer}: {error}") from error
+
+    @property
+    def sure(self) -> bool:
+        """Whether A is known to be positive definite in single precision, so that a GPU need not be waited for.
+
+        Its condition is at most 1 + n/δ, and the step has asked whether Q̄ is finite.
+        """
+        penalty = self.state["penalty"]  # a tensor is `penalty_of`'s
+        return self.grad.is_cuda and (isinstance(penalty, Tensor) or penalty >= SURE_PENALTY)
 
     def solved(self) -> Tensor:
         """G = A⁻¹ S̄ in the shape of the weight, not normalised."""
@@ -125,6 +138,10 @@ class SystemProjection(Projection):
     def due(self, step: int) -> bool:
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
+
+    def asynchronous(self, grad: Tensor) -> bool:
+        """With a δ that makes every factorisation succeed."""
+        return self.delta == "auto" or self.delta >= SURE_PENALTY
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
         """The sums of x xᵀ by block.
@@ -168,8 +185,9 @@ class SystemProjection(Projection):
         assert isinstance(inputs.record, LayerMoments)
         state["refreshes"] += 1
         moments = inputs.record.sums / inputs.record.rows
-        # So weighted, the first rows are not damped.
+        # So weighted, the first rows are not damped. In a CUDA graph the count is a tensor.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
+        rate = rate.to(moments) if isinstance(rate, Tensor) else rate
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
         auto = self.delta == "auto"
         state["penalty"] = penalty_of(state["gram"], inputs.record.rows) if auto else self.delta
@@ -207,23 +225,23 @@ def system_matrix(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tens
     return system
 
 
-def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tensor:
+def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks, *, sure: bool = False) -> Tensor:
     """A⁻¹ for Q̄ (count, width, width).
 
     The condition of A is at most 1 + n/δ, so single precision is enough unless δ is tiny; then Cholesky's method may
-    fail, and double precision is tried.
+    fail, and double precision is tried. Where it is `sure` not to, nothing is checked.
 
     Raises:
         ValueError: The matrix is not positive definite in double precision either, or not finite.
     """
     # Some builds of LAPACK report no failure of a matrix that holds NaN.
-    if not bool(gram.isfinite().all()):
+    if not sure and not bool(gram.isfinite().all()):
         raise ValueError(
             "the inputs hold NaN or infinite values, or some whose squares overflow; the forward pass has diverged"
         )
     for dtype in (gram.dtype, torch.float64):
         factor, failed = torch.linalg.cholesky_ex(system_matrix(gram.to(dtype), penalty, blocks))
-        if not bool(failed.any()):
+        if sure or not bool(failed.any()):
             return _inverse_of(factor).to(gram.dtype)
     raise ValueError(f"the inputs are too alike for δ = {float(penalty):g}; take a larger one")
 
@@ -234,11 +252,11 @@ def invert(systems: Sequence[System]) -> None:
     for system in systems:
         gram = system.state["gram"]
         if "inverse" not in system.cached and gram[0].numel() <= SMALL:
-            alike.setdefault((gram.shape[-1], gram.dtype, gram.device), []).append(system)
+            alike.setdefault((gram.shape[-1], gram.dtype, gram.device, system.sure), []).append(system)
     for group in alike.values():
         matrices = torch.cat([system_matrix(one.state["gram"], one.state["penalty"], one.blocks) for one in group])
         factors, failed = torch.linalg.cholesky_ex(matrices)
-        if bool(failed.any() | ~matrices.isfinite().all()):
+        if not group[0].sure and bool(failed.any() | ~matrices.isfinite().all()):
             continue  # one by one, `System.inverse` says which
         inverses = torch.split(_inverse_of(factors), [one.blocks.count for one in group])
         for one, own in zip(group, inverses, strict=True):

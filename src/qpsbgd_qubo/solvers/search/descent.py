@@ -66,14 +66,17 @@ class Descent(Solver):
 
     def improved(self, family: QuboFamily, start: Tensor, *, stop: Array = NEVER) -> Solution:
         """Where one search leads from `start` (n, m), which may be overwritten."""
-        return improved(family, start, **self._limits(), stop=stop)
+        return improved(family, start, **self.limits(len(start)), stop=stop)
 
     def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
         """One search on the CPU that lowers `spins` (m, n) in place, with their fields, as `reference.search` does."""
-        lower_columns(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **self._limits())
+        limits = self.limits(spins.shape[1])
+        lower_columns(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **limits)
 
-    def _limits(self) -> dict[str, Any]:
-        return {"max_flips": self.max_flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
+    def limits(self, num_spins: int) -> dict[str, Any]:
+        """The limits of one search of so many spins, for the kernels."""
+        most = _most_flips(self.max_flips, num_spins, self.tabu)
+        return {"max_flips": most, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
 
 
 def best_of_reads(
@@ -110,9 +113,9 @@ def improved(
     most = _most_flips(max_flips, len(spins), patience)
     limits: dict[str, Any] = {"max_flips": most, "patience": patience, "tenure": tenure, "seed": seed}
     unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
-    if triton := triton_kernels(family.linear):
-        spins, energies, _ = triton.search(family, spins, **limits)
-        return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
+    if triton := triton_kernels(family.linear, len(spins)):
+        (spins,), (energies,), _ = triton.search(family.quadratic[None], family.linear.T[None], spins.T[None], **limits)
+        return Solution(spins.T, energies + family.offset, unproven, {"solver": "descent", "path": "triton"})
     if not spins.is_cpu:
         found = improved(family.without_offset().to("cpu"), spins.cpu(), **limits, stop=stop)
         return found.with_offset(family.offset)

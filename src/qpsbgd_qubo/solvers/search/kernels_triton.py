@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from qpsbgd_qubo.family import QuboFamily
-
 LARGEST = 8192  # most spins that fit into the registers of one program
 
 
@@ -39,8 +37,7 @@ def _search(
     linear,
     products,
     spins_pointer,
-    row_sums,
-    offset,
+    reaches,
     energies,
     flips_pointer,
     n,
@@ -52,16 +49,18 @@ def _search(
     seed_part,
     BLOCK: tl.constexpr,
 ):
-    column = tl.program_id(0)
+    program = tl.program_id(0)
+    part, column = program // m, program % m
+    quadratic += part.to(tl.int64) * n * n
     k = tl.arange(0, BLOCK)
     inside = k < n
-    spins = tl.load(spins_pointer + k * m + column, mask=inside, other=0.0)
-    biases = tl.load(linear + k * m + column, mask=inside, other=0.0)
+    place = program.to(tl.int64) * n + k
+    spins = tl.load(spins_pointer + place, mask=inside, other=0.0)
+    biases = tl.load(linear + place, mask=inside, other=0.0)
     diagonal = tl.load(quadratic + k * (n + 1), mask=inside, other=0.0)
-    product = tl.load(products + k * m + column, mask=inside, other=0.0)
+    product = tl.load(products + place, mask=inside, other=0.0)
     # 8 eps of single precision times the largest possible field, as in `Landscape.of`.
-    reach = tl.max(2 * (tl.load(row_sums + k, mask=inside, other=0.0) - tl.abs(diagonal)), axis=0)
-    threshold = 9.5367431640625e-07 * (reach + tl.max(tl.abs(biases), axis=0))
+    threshold = 9.5367431640625e-07 * (tl.load(reaches + part) + tl.max(tl.abs(biases), axis=0))
     fields = biases + 2 * (product - diagonal * spins)
 
     flips = 0
@@ -74,8 +73,7 @@ def _search(
         gain, best, spin = _best(spins, fields, inside, k, BLOCK)
 
     # gᵀQg + sᵀg = ½ gᵀ(f + s) + trace Q; a later flip lowers the energy by twice its gain.
-    half = tl.sum((spins * (fields + biases)).to(tl.float64) / 2, axis=0) + tl.sum(diagonal.to(tl.float64), axis=0)
-    total = half + tl.load(offset + column).to(tl.float64)
+    total = tl.sum((spins * (fields + biases)).to(tl.float64) / 2, axis=0) + tl.sum(diagonal.to(tl.float64), axis=0)
     if patience > 0:
         column_part = column.to(tl.uint32) * 2246822519 + seed_part.to(tl.uint32)
         lowest = spins
@@ -109,31 +107,49 @@ def _search(
         spins = tl.where(descending != 0, spins, lowest)
         total += 2 * lowest_energy
 
-    tl.store(energies + column, total.to(tl.float32))
-    tl.store(spins_pointer + k * m + column, spins, mask=inside)
-    tl.store(flips_pointer + column, flips)
+    tl.store(energies + program, total.to(tl.float32))
+    tl.store(spins_pointer + place, spins, mask=inside)
+    tl.store(flips_pointer + program, flips)
 
 
-def fits(linear: Tensor) -> bool:
-    """Whether the kernels can take a family with a linear part (n, m) of this type and size."""
-    return linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
+def fits(like: Tensor, num_spins: int) -> bool:
+    """Whether the kernel can take families of so many spins in the precision of this tensor."""
+    return like.dtype == torch.float32 and num_spins <= LARGEST
+
+
+def reaches_of(quadratic: Tensor) -> Tensor:
+    """The largest field that the couplings of every quadratic part (count, n, n) can make, (count,)."""
+    diagonal = quadratic.diagonal(dim1=-2, dim2=-1)
+    fields: Tensor = torch.linalg.vector_norm(quadratic, 1, dim=-1) - diagonal.abs()
+    return 2 * fields.amax(-1)
 
 
 def search(
-    family: QuboFamily, spins: Tensor, *, max_flips: int, patience: int, tenure: int, seed: int
+    quadratic: Tensor,
+    linear: Tensor,
+    spins: Tensor,
+    *,
+    reaches: Tensor | None = None,
+    max_flips: int,
+    patience: int,
+    tenure: int,
+    seed: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Spins (n, m) lowered from `spins`, which may be overwritten; their energies (m,) and flips (m,)."""
-    n, m = family.num_spins, family.num_columns
-    quadratic, linear, spins = family.quadratic.contiguous(), family.linear.contiguous(), spins.contiguous()
-    row_sums = torch.linalg.vector_norm(quadratic, 1, dim=1)
-    energies = torch.empty_like(family.offset)
-    flips = torch.empty(m, dtype=torch.int32, device=linear.device)
+    """Spins (count, m, n) lowered from `spins`, which may be overwritten; energies and flips, (count, m).
+
+    The families have the quadratic parts (count, n, n) and the linear parts (count, m, n), a row per column.
+    """
+    count, m, n = linear.shape
+    quadratic, linear, spins = quadratic.contiguous(), linear.contiguous(), spins.contiguous()
+    reaches = reaches_of(quadratic) if reaches is None else reaches
+    energies = linear.new_empty(count, m)
+    flips = torch.empty(count, m, dtype=torch.int32, device=linear.device)
     seed_part = (seed * 3266489917) & 0xFFFFFFFF
     block = triton.next_power_of_2(max(n, 16))
     options: dict[str, Any] = {"BLOCK": block, "num_warps": 4 if block <= 1024 else min(16, block // 256)}
     with torch.cuda.device_of(linear):
-        _search[(m,)](
-            *(quadratic, linear, quadratic @ spins, spins, row_sums, family.offset, energies, flips, n, m),
+        _search[(count * m,)](
+            *(quadratic, linear, torch.bmm(spins, quadratic), spins, reaches, energies, flips, n, m),
             *(max_flips, patience, tenure, max(6, tenure // 2), seed_part),
             **options,
         )

@@ -46,15 +46,15 @@ class Landscape:
         return self.linear + self.couplings @ spins
 
 
-def triton_kernels(linear: Tensor) -> ModuleType | None:
-    """The Triton kernels, where they are installed and can take a family with this linear part; None elsewhere."""
-    if not linear.is_cuda:
+def triton_kernels(like: Tensor, num_spins: int) -> ModuleType | None:
+    """The Triton kernels, where they are installed and can take families of so many spins beside this tensor."""
+    if not like.is_cuda:
         return None
     try:
         from qpsbgd_qubo.solvers.search import kernels_triton
     except ImportError:
         return None
-    return kernels_triton if kernels_triton.fits(linear) else None
+    return kernels_triton if kernels_triton.fits(like, num_spins) else None
 
 
 def sign_start(family: QuboFamily) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.landscape import Landscape
+from qpsbgd_qubo.solvers.search.landscape import Landscape, triton_kernels
 
 COLD_START_LIMIT = 2**24
 """Couplings times columns up to which every search starts cold: about a millisecond on two cores."""
@@ -48,6 +48,12 @@ def warm_descent(
     if not linear.is_cpu:
         plain = torch.where(signs, 1.0, -1.0).to(linear)
         start = plain if last is None else torch.where(signs == last.signs, last.spins, -last.spins)
+        if triton := triton_kernels(linear, linear.shape[-1]):
+            if "reaches" not in cached:
+                cached["reaches"] = triton.reaches_of(matrix)
+            limits = solver.limits(linear.shape[-1])
+            spins, *_ = triton.search(matrix, linear, start, reaches=cached["reaches"], **limits)
+            return WarmState(spins, signs, None)
         parts = zip(matrix, linear, start, strict=True)
         return WarmState(torch.stack([_by_family(solver, *part) for part in parts]), signs, None)
     if "couplings" not in cached:

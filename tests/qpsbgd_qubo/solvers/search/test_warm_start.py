@@ -45,11 +45,11 @@ def test_a_family_on_another_device_is_searched_like_any_other():
 def test_kernels_of_a_gpu_are_given_the_limits_and_answer_for_the_family(monkeypatch):
     family, given = random_family(5, 2, 8), {}
 
-    def search(family, spins, **limits):
+    def search(quadratic, linear, spins, **limits):
         given.update(limits)
-        return -spins, family.energies(-spins), torch.zeros(2)
+        return -spins, QuboFamily(quadratic[0], linear[0].T).energies(-spins[0].T)[None], torch.zeros(1, 2)
 
-    monkeypatch.setattr(descent, "triton_kernels", lambda linear: SimpleNamespace(search=search))
+    monkeypatch.setattr(descent, "triton_kernels", lambda like, num_spins: SimpleNamespace(search=search))
     found = Descent(tabu=7, tenure=3, seed=5).solve(family)
     assert given == {"max_flips": 100 * (5 + 7) + 1000, "patience": 7, "tenure": 3, "seed": 5}
     assert torch.equal(found.spins, torch.where(family.linear <= 0, -1.0, 1.0)) and not found.proven_optimal.any()
