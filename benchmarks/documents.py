@@ -49,7 +49,7 @@ DOCUMENTS = {
         *(training.scores, training.alone, training.step_cost, training.bits),
     ),
     "docs/networks.md": (training.scales,),
-    "docs/decisions.md": (training.penalties, training.real_rates, training.momenta),
+    "docs/defaults.md": (training.penalties, training.real_rates, training.momenta),
     "docs/scaling.md": (scaling.large, scaling.large_binarized, scaling.eight_gpus, scaling.sampled, scaling.ranks),
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),

@@ -13,7 +13,7 @@ const float* exponential_draws() {
       table[place] = static_cast<float>(-std::log((place + 0.5) / PLACES));
     }
     Random random(1);
-    for (int place = PLACES - 1; place > 0; --place) std::swap(table[place], table[random.next(31) % (place + 1)]);
+    for (int place = PLACES - 1; place > 0; --place) std::swap(table[place], table[random.below(place + 1)]);
     for (int place = 0; place < LANES; ++place) table[PLACES + place] = table[place];
     return table;
   }();

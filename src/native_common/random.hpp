@@ -23,6 +23,9 @@ class Random {
     return (state_ * 2685821657736338717u) >> (64 - bits);
   }
 
+  // One of 0 to `end` − 1.
+  std::int64_t below(std::int64_t end) { return static_cast<std::int64_t>(next(31)) % end; }
+
  private:
   std::uint64_t state_;
 };

@@ -130,8 +130,7 @@ def assigned(problem: Problem, solver: Solver) -> Assignment:
     if isinstance(solver, ModelSolver):
         return Assignment(problem, *solver.answer(problem.model))
     solution = solver.solve(problem.family)
-    parts = (solution.spins, solution.proven_optimal)
-    spins, proven = (part.cpu().numpy() for part in parts)
+    spins, proven = (part.cpu().numpy() for part in (solution.spins, solution.proven_optimal))
     return Assignment(problem, spins.astype(np.int8), proven, solution.stats)
 
 

@@ -35,7 +35,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
     """
 
     def __init__(self, solver: str | Solver = "auto", **options: Any) -> None:
-        self._solver = make_solver(solver, **options)
+        self._solver: Any = make_solver(solver, **options)
 
     @property
     def parameters(self) -> dict[str, list[str]]:
@@ -69,8 +69,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         """
         if time_limit is not None:
             if "time_limit" in self.parameters:
-                solver: Any = self._solver
-                limited = FamilySampler(dataclasses.replace(solver, time_limit=time_limit))
+                limited = FamilySampler(dataclasses.replace(self._solver, time_limit=time_limit))
                 return limited.sample(bqm, num_reads=num_reads, seed=seed, **kwargs)
             kwargs["time_limit"] = time_limit
         self.remove_unknown_kwargs(**kwargs)
@@ -82,7 +81,11 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         problem = bqm_problem(bqm)
         if hasattr(self._solver, "check_budget") and self._seed is not None:
             self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
-        answers = [assigned(problem, solver) for solver in self._reads(num_reads, seed)]
+        first, solver = self._seed if seed is None else seed, self._solver
+        # One that counts what it spends goes on counting.
+        reseeded = getattr(solver, "reseeded", lambda seed: dataclasses.replace(solver, seed=seed))
+        solvers = [solver] if first is None else [reseeded(first + read) for read in range(num_reads)]
+        answers = [assigned(problem, each) for each in solvers]
         answers.sort(key=lambda answer: answer.value)
         samples = np.stack([problem.values(answer.spins)[:, 0] for answer in answers])
         return dimod.SampleSet.from_samples_bqm(
@@ -95,12 +98,3 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
     @property
     def _seed(self) -> int | None:
         return getattr(self._solver, "seed", None) if dataclasses.is_dataclass(self._solver) else None
-
-    def _reads(self, num_reads: int, seed: int | None) -> list[Solver]:
-        solver: Any = self._solver
-        first = self._seed if seed is None else seed
-        if first is None:
-            return [solver]
-        # One that counts what it spends goes on counting.
-        reseeded = getattr(solver, "reseeded", lambda seed: dataclasses.replace(solver, seed=seed))
-        return [reseeded(first + read) for read in range(num_reads)]

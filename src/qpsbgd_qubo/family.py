@@ -155,8 +155,9 @@ class QuboFamily:
         """
         plain = self.without_offset()
         found = plain * math.ldexp(1.0, -exponent)
-        if not all(torch.equal(getattr(found, n) * math.ldexp(1.0, exponent), getattr(plain, n)) for n in _SCALED):
-            sizes = torch.cat([getattr(plain, name).abs().flatten() for name in _SCALED])
+        pairs = ((plain.quadratic, found.quadratic), (plain.linear, found.linear))
+        if not all(torch.equal(scaled * math.ldexp(1.0, exponent), part) for part, scaled in pairs):
+            sizes = torch.cat([part.abs().flatten() for part, _ in pairs])
             raise ValueError(
                 "the numbers of a family must not differ by more than their type can hold, got some from "
                 f"{float(sizes[sizes > 0].amin()):.3g} to {float(sizes.amax()):.3g}; leave out the small ones, or "
@@ -194,9 +195,6 @@ class QuboFamily:
 
     def _shape(self) -> str:
         return f"{self.num_spins}, {self.num_columns}"
-
-
-_SCALED = ("quadratic", "linear")
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,18 +73,21 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
     if named in ("bqm", "npz"):
         check_number(number)
         with path.open("rb") as stream:
-            file = io.BytesIO(gunzipped(stream).read()) if path.suffix == ".gz" else stream
-            problem = read_bqm(file.read()) if named == "bqm" else _npz_problem(Arrays(file))
+            plain = io.BytesIO(gunzipped(stream).read()) if path.suffix == ".gz" else stream
+            problem = read_bqm(plain.read()) if named == "bqm" else _npz_problem(Arrays(plain))
         return dataclasses.replace(problem, format=named)
-    begin, fields = _beginning(path)
+    file = TextFile(path)
+    with file.opened() as lines:
+        begin = next((line for line in lines if line.strip()), "")
+    fields = len(next(file.data(), (0, ""))[1].split())  # of the first line that is no comment
     is_matrix = named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER))
     is_qbsolv = named == "qbsolv" or (named is None and begin[:1] in ("c", "p"))
     if not (is_matrix or is_qbsolv or named == "coo" or (named is None and fields > 2)):
-        return read_beasley(TextFile(path), format=named, number=number)
+        return read_beasley(file, format=named, number=number)
     check_number(number)
     if is_matrix:
         return read_mtx(TextFile(path, "%"), format=format or (named if named == "maxcut" else None))
-    return read_qbsolv(TextFile(path, "c")) if is_qbsolv else read_coo(TextFile(path))
+    return read_qbsolv(TextFile(path, "c")) if is_qbsolv else read_coo(file)
 
 
 def _by_suffix(path: Path) -> str | None:
@@ -98,14 +101,6 @@ def _by_suffix(path: Path) -> str | None:
         f"a problem file must end in .txt, {', '.join(_SUFFIXES)} or one of these and .gz, got {suffix!r}; "
         f"or say what it is: --format NAME (format=NAME in Python), NAME one of {', '.join(FORMATS)}"
     )
-
-
-def _beginning(path: Path) -> tuple[str, int]:
-    """The first line of a text that is not blank, and how many words the first one has that is no comment."""
-    file = TextFile(path)
-    with file.opened() as stream:
-        begin = next((line for line in stream if line.strip()), "")
-    return begin, len(next(file.data(), (0, ""))[1].split())
 
 
 def save_assignment(path: Path | str, problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> None:

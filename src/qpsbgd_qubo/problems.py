@@ -93,7 +93,12 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
     With labels, J is a dict (i, j) → value, and h a dict i → value or a list, as dimod's `sample_ising` takes them.
     """
     if isinstance(couplings, Mapping):
-        return _labelled(fields if isinstance(fields, Mapping) else dict(enumerate(fields)), couplings, offset)
+        named = fields if isinstance(fields, Mapping) else dict(enumerate(fields))
+        labels = tuple(dict.fromkeys([*named, *(label for pair in couplings for label in pair)]))
+        places = {label: place for place, label in enumerate(labels)}
+        rows, cols = ([places[pair[end]] for pair in couplings] for end in (0, 1))
+        linear = [named.get(label, 0.0) for label in labels]
+        return model_problem("SPIN", linear, (rows, cols, list(couplings.values())), offset=offset, labels=labels)
     couplings = _matrix(couplings, name="J")
     fields = real(fields, "h", 1)
     if fields.shape != couplings.shape[:1]:
@@ -131,14 +136,6 @@ def model_problem(
     places = np.arange(n)
     entries = (np.concatenate([rows, places]), np.concatenate([cols, places]), np.concatenate([biases, linear]))
     return Problem(SparseIsing.from_qubo(n, *entries, offset), vartype, labels)
-
-
-def _labelled(fields: Mapping[Any, Any], couplings: Mapping[Any, Any], offset: Any) -> Problem:
-    labels = tuple(dict.fromkeys([*fields, *(label for pair in couplings for label in pair)]))
-    places = {label: place for place, label in enumerate(labels)}
-    rows, cols = ([places[pair[end]] for pair in couplings] for end in (0, 1))
-    linear = [fields.get(label, 0.0) for label in labels]
-    return model_problem("SPIN", linear, (rows, cols, list(couplings.values())), offset=offset, labels=labels)
 
 
 def check_variables(num_variables: int) -> int:

@@ -29,7 +29,7 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
     their inputs, as converted ones do that start at torch's own weights, leave room for their scales to grow. The depth
     is at least `chained`, the norms of single rows after each other without a shortcut: they do not keep the rows of a
     batch apart, as batch norms do. The best rate of a grid falls slowly with the length of the run.
-    docs/decisions.md has the figure.
+    docs/defaults.md has the figure.
     """
     length = AT_LEAST_ONE_OR_NONE.checked("steps", steps) or UNKNOWN_LENGTH
     return factor * math.pow(length, -0.25) * depth_factor(layers=layers, norms=norms, chained=chained)

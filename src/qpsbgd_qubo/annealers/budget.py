@@ -32,11 +32,9 @@ class Estimate:
             )
 
     def __add__(self, other: Estimate) -> Estimate:
-        """What both cost together."""
         return Estimate(self.submissions + other.submissions, self.qpu_seconds + other.qpu_seconds)
 
     def __mul__(self, steps: int) -> Estimate:
-        """What that many such steps cost."""
         steps = COUNT.checked("steps", steps)
         return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.frame_file import RecordingError
-from qpsbgd_qubo.annealers.packing import Job, Sheet, decode, pack, plan
+from qpsbgd_qubo.annealers.packing import Job, decode, pack, plan
 from qpsbgd_qubo.annealers.reads import Reads, Samples
 from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
@@ -136,19 +137,15 @@ class ChipSolver(ServiceSolver):
         sampler = self.connect()
         jobs = []
         for sheet in pack(sizes, {size: self._tiles(size) for size in set(sizes)}, copies=copies):
-            parameters: dict[str, Any] = {"num_reads": self._reads_of(sheet)}
+            # Every column has `num_reads` in all, or on each of its tiles.
+            tiles = min(Counter(sheet.columns).values()) if self.share_reads else 1
+            parameters: dict[str, Any] = {"num_reads": -(-self.num_reads // (max(1, self.spin_reversals) * tiles))}
+            self._check_range("num_reads_range", parameters["num_reads"], "reads per submission")
             if self.annealing_time is not None:
                 parameters["annealing_time"] = self.annealing_time
                 self._check_range("annealing_time_range", self.annealing_time, "microseconds per anneal")
             jobs.append(Job(sheet, parameters, access_seconds(sampler, num_qubits=len(sheet.qubits), **parameters)))
         return jobs
-
-    def _reads_of(self, sheet: Sheet) -> int:
-        """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
-        tiles = sheet.fewest_tiles if self.share_reads else 1
-        reads = -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
-        self._check_range("num_reads_range", reads, "reads per submission")
-        return reads
 
     def _check_range(self, name: str, value: float, what: str) -> None:
         """Raise before the chip would, where its range is known."""
@@ -157,7 +154,6 @@ class ChipSolver(ServiceSolver):
             raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
 
     def _fill(self, owners: Owners) -> list[Answer]:
-        """Plan, send, decode."""
         planned = plan(
             [each.columns[column] for each, column in owners],
             self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies),

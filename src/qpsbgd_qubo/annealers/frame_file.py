@@ -36,23 +36,18 @@ class RecordingError(RuntimeError):
 class FrameFile:
     """Frames in the order in which they were written, each of a kind of at most 8 letters; one writer at a time.
 
-    The file is made with the first frame, if it is not there.
+    The file is made with the first frame, if it is not there; `size` is the number of its bytes, 0 before.
     """
 
     def __init__(self, path: Path, *, kinds: tuple[str, ...]) -> None:
         self.path = path
         self._kinds = kinds
-        self._end = self._size = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file; 0 before the first frame."""
-        return self._size
+        self._end = self.size = 0
 
     @property
     def torn(self) -> int:
         """Bytes after the last good frame."""
-        return self._size - self._end
+        return self.size - self._end
 
     def scan(self) -> list[tuple[str, int]]:
         """Kind and first byte of every frame up to the last good one.
@@ -64,8 +59,8 @@ class FrameFile:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise RecordingError(f"{self.path} is not a recording, or its beginning is damaged")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                at, self._size = len(_MAGIC), len(data)
-                while (head := _head(data, at)) is not None and head.end <= self._size:
+                at, self.size = len(_MAGIC), len(data)
+                while (head := _head(data, at)) is not None and head.end <= self.size:
                     if head.kind not in self._kinds:
                         raise self.damaged(at, f"there are no frames of kind {head.kind!r}")
                     found.append((head.kind, at))
@@ -98,10 +93,16 @@ class FrameFile:
         """Add a frame after the last good one; returns where it begins."""
         frame = _frame(kind, meta, arrays)
         if not self._end:
-            return self._begin(frame)
+            if self.path.exists():
+                raise self._shared()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(self.path) as new:
+                new.write(_MAGIC + frame)
+            self._end = self.size = len(_MAGIC) + len(frame)
+            return len(_MAGIC)
         at = self._end
         with self.path.open("r+b") as file:
-            if os.fstat(file.fileno()).st_size != self._size:
+            if os.fstat(file.fileno()).st_size != self.size:
                 raise self._shared()
             try:
                 file.truncate(at)
@@ -111,21 +112,12 @@ class FrameFile:
                 os.fsync(file.fileno())
                 self._end = at + len(frame)
             finally:
-                self._size = os.fstat(file.fileno()).st_size
+                self.size = os.fstat(file.fileno()).st_size
         return at
 
     def damaged(self, at: int, reason: str = "its checksum is wrong") -> RecordingError:
         """The error for damage at that byte."""
         return RecordingError(f"{self.path} is damaged at byte {at} ({reason}); use another copy of it")
-
-    def _begin(self, frame: bytes) -> int:
-        if self.path.exists():
-            raise self._shared()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with writing(self.path) as file:
-            file.write(_MAGIC + frame)
-        self._end = self._size = len(_MAGIC) + len(frame)
-        return len(_MAGIC)
 
     def _shared(self) -> RecordingError:
         return RecordingError(

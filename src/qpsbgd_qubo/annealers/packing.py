@@ -6,7 +6,6 @@ Nothing here talks to a service.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +25,6 @@ class Sheet:
 
     columns: tuple[int, ...]  # the columns' numbers, one per tile; a column with several tiles comes several times
     tiles: tuple[Tile, ...]  # their tiles, which share no qubits
-
-    @functools.cached_property
-    def fewest_tiles(self) -> int:
-        """Tiles of the column that has fewest."""
-        return min(Counter(self.columns).values())
 
     @functools.cached_property
     def qubits(self) -> Array:

@@ -42,7 +42,13 @@ class Recording(Link):
         self._position = 0
         if self.path.exists():
             self.header = self._scan()
-            self._compare(header)
+            for name, value in json.loads(json.dumps(header or {})).items():
+                if self.header.get(name) != value:
+                    was, now = (repr(v)[:80] for v in (self.header.get(name), value))
+                    raise RecordingError(
+                        f"{self.path} was recorded with {name} = {was}, but now {name} = {now}; go on with the same, "
+                        "or record into a new file"
+                    )
         elif live is None:
             raise FileNotFoundError(f"there is no recording {self.path}; make one with a solver's option `record`")
         else:
@@ -193,15 +199,3 @@ class Recording(Link):
                 f"{self.path} has no complete header: it was cut off before the first answer; delete it"
             )
         return header
-
-    def _compare(self, header: Mapping[str, Any] | None) -> None:
-        if header is None:
-            return
-        wanted = json.loads(json.dumps(header))
-        for name, value in wanted.items():
-            if self.header.get(name) != value:
-                was, now = (repr(v)[:80] for v in (self.header.get(name), value))
-                raise RecordingError(
-                    f"{self.path} was recorded with {name} = {was}, but now {name} = {now}; go on with the same, or "
-                    "record into a new file"
-                )

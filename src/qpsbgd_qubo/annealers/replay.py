@@ -57,7 +57,6 @@ class Replay(Solver):
         object.__setattr__(self, "_inner", inner)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The recorded answer."""
         return self._inner.solve(family)
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:

@@ -258,7 +258,6 @@ class ServiceSolver(Solver):
         object.__setattr__(self, "_session", Session(Budget(ledger, limit=self.max_qpu_seconds)))
 
     def _in_session(self: Self, session: Session, **changes: Any) -> Self:
-        """The same solver in that session, with other options."""
         made = dataclasses.replace(self, **changes)
         object.__setattr__(made, "_session", session)
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -94,24 +95,20 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
 
 
 def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
-    try:
-        kept = checked_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins)
-        if kept:
+    # Without such a file, or with a damaged one: search, and write a new one.
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        if kept := checked_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins):
             return kept
-    except (OSError, ValueError, TypeError, RecursionError):
-        pass  # there is no such file, or it is damaged: search, and write a new one
-    found, whole = (_single_qubits(chip, spins), True) if spins <= _NATIVE else ([], True)
+    found, whole = _single_qubits(chip, spins) if spins <= _NATIVE else [], True
     if not found:
         found, whole = _searched(chip, spins)
     tiles = checked_tiles(found, chip, spins)
     if not (tiles and whole):
         return tiles  # a search that skipped steps may find more another time
-    try:
+    with contextlib.suppress(OSError):  # a read-only home folder only costs a search per process
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
             file.write(json.dumps(found, separators=(",", ":")).encode())
-    except OSError:
-        pass  # a read-only home folder only costs a search per process
     return tiles
 
 

@@ -124,7 +124,10 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             annealing_time: Microseconds.
             auto_scale: Make the coefficients as large as the ranges allow; otherwise they must lie within them.
         """
-        self._check_parameters(num_reads, annealing_time)
+        for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
+            low, high = self.properties[f"{name}_range"]
+            if not low <= value <= high:
+                raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
         missing = [label for label in bqm.variables if label not in self.chip.neighbours]
         if missing:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
@@ -134,7 +137,11 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         h, couplings = np.asarray(h, dtype=np.float64), np.asarray(couplings, dtype=np.float64)
         if not (np.isfinite(h).all() and np.isfinite(couplings).all()):
             raise ValueError("fields and couplings must be finite, but have NaN or infinite values")
-        self._check_couplers(qubits, rows, columns)
+        ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
+        if uncoupled := [(a, b) for a, b in ends.tolist() if b not in self.chip.neighbours[a]]:
+            raise dimod.exceptions.BinaryQuadraticModelStructureError(
+                f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
+            )
         h, couplings = self._in_range(h, couplings, auto_scale=auto_scale)
         content = (qubits, h, rows, columns, couplings, np.array([num_reads, annealing_time]))
         digest = hashlib.sha256(b"|".join(np.ascontiguousarray(part).tobytes() for part in content)).digest()
@@ -151,20 +158,6 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         }
         samples = dimod.SampleSet.from_samples_bqm((spins, qubits.tolist()), ising, info={"timing": timing})
         return samples.change_vartype(bqm.vartype)
-
-    def _check_parameters(self, num_reads: int, annealing_time: float) -> None:
-        for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
-            low, high = self.properties[f"{name}_range"]
-            if not low <= value <= high:
-                raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
-
-    def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
-        ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
-        uncoupled = [(a, b) for a, b in ends.tolist() if b not in self.chip.neighbours[a]]
-        if uncoupled:
-            raise dimod.exceptions.BinaryQuadraticModelStructureError(
-                f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
-            )
 
     def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
         bounds = self.properties["h_range"], self.properties["extended_j_range"]
@@ -185,7 +178,11 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         """Spins of every read, (reads, q) int8."""
         n, options = len(h), self._options
         slices = options.slices if options.method == "path-integral" else 1
-        starts, others, strengths = _rows(n, *couplers)
+        rows, columns, couplings = couplers
+        ends, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+        order = np.argsort(ends, kind="stable")  # every spin's neighbours, one spin after the other
+        starts = np.concatenate([[0], np.bincount(ends, minlength=n).cumsum()])
+        coupled = kernels.Rows(starts, others[order].astype(np.int32), np.tile(couplings, 2)[order])
         count = max(2, round(options.sweeps * time / ANNEALING_TIME))
         u = (np.arange(count) + 0.5) / count
         if options.method == "path-integral":
@@ -198,9 +195,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         spins = (2 * generator.integers(0, 2, size=(reads, slices, n), dtype=np.int8) - 1).astype(np.float32)
         states = generator.integers(1, 2**63, size=reads, dtype=np.uint64)
         schedule = np.stack([weights, ties, temperatures], axis=1).astype(np.float32)
-        kernels.sweep_chip(
-            kernels.Rows(starts, others, strengths), h.astype(np.float32), spins, schedule, states, thread_count()
-        )
+        kernels.sweep_chip(coupled, h.astype(np.float32), spins, schedule, states, thread_count())
         return spins[:, 0].astype(np.int8)
 
 
@@ -232,11 +227,3 @@ class VirtualQPU(ChipSolver, ChipOptions):
 
 # Its answers depend only on its options and the problem, so solvers with the same options share one.
 _virtual_chip = functools.lru_cache(maxsize=8)(VirtualChip)
-
-
-def _rows(n: int, rows: Array, columns: Array, couplings: Array) -> tuple[Array, Array, Array]:
-    """Every spin's neighbours, one spin after the other: where each begins (n + 1,), who they are and how coupled."""
-    ends, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
-    order = np.argsort(ends, kind="stable")
-    starts = np.concatenate([[0], np.bincount(ends, minlength=n).cumsum()])
-    return starts, others[order].astype(np.int32), np.tile(couplings, 2)[order]

@@ -26,7 +26,10 @@ def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> P
         raise ValueError(
             f"must hold {count} entries as its header says, but holds {len(entries)}; is the file cut off?"
         )
-    format = format or _told(file, entries, several=skip > 1)
+    if format is None:
+        if entries.weighted and skip == 1 and (entries.rows != entries.cols).all():
+            raise ambiguous(file, "a QUBO whose x'Qx is to be maximised", "beasley", more="; biqmac to minimise it")
+        format = "beasley" if entries.weighted else "maxcut"
     if format == "maxcut":
         return graph_problem(entries, n)
     if not entries.weighted:
@@ -52,15 +55,6 @@ def graph_problem(entries: Entries, n: int) -> Problem:
     half = entries.values / 2
     model = SparseIsing.from_edges(n, entries.rows, entries.cols, half, offset=-float(half.sum()))
     return Problem(model, "BINARY", tuple(range(1, n + 1)), maximize=True, quantity="cut", format="maxcut")
-
-
-def _told(file: TextFile, entries: Entries, *, several: bool) -> str:
-    """The format that the content allows."""
-    if not entries.weighted:
-        return "maxcut"
-    if several or (entries.rows == entries.cols).any():
-        return "beasley"
-    raise ambiguous(file, "a QUBO whose x'Qx is to be maximised", "beasley", more="; biqmac to minimise it")
 
 
 def ambiguous(file: TextFile, reading: str, format: str, *, more: str = "") -> ValueError:

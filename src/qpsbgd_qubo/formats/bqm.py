@@ -32,13 +32,19 @@ def read_bqm(content: bytes) -> Problem:
     version, minor = _take(file, 2)
     if version not in (1, 2) or minor:
         raise _broken(f"its version must be 1.0 or 2.0, got {version}.{minor}")
-    header = _json(_take(file, _length(file)), dict)
+    header = _json(file, dict)
     if header.get("type") != "BinaryQuadraticModel" or not isinstance(header.get("variables"), bool | list):
         raise _broken("its header must say that it is a BinaryQuadraticModel, and whether its variables have labels")
     vartype, labelled = header.get("vartype"), header.get("variables")
     if vartype not in ("SPIN", "BINARY"):
         raise _broken(f"the vartype is {vartype!r}")
-    n, interactions = _shape(header.get("shape"))
+    shape = header.get("shape")
+    if not isinstance(shape, list) or [type(part) for part in shape] != [int, int]:
+        raise _broken(f"the shape is {shape!r}")
+    n, interactions = shape
+    check_variables(n)
+    if not 0 <= interactions <= n * (n - 1) // 2:
+        raise _broken(f"{n} variables cannot have {interactions} interactions")
     real, index, place = (_dtype(header.get(key), key) for key in ("dtype", "itype", "ntype"))
 
     offset = np.frombuffer(_take(file, real.itemsize), real)[0]
@@ -47,12 +53,14 @@ def read_bqm(content: bytes) -> Problem:
     if version == 2 and labelled:
         if _take(file, 4) != b"VARS":
             raise _broken("the variables' labels are missing")
-        labelled = _json(_take(file, _length(file)), list)
+        labelled = _json(file, list)
     if file.read(1):
         raise _broken("something follows its end")
 
     couplings = _couplings(linear["place"].astype(np.float64), quadratic, n)
-    labels = _labels(labelled, n) if labelled else tuple(range(n))
+    labels = _frozen(labelled) if labelled else tuple(range(n))
+    if not isinstance(labels, tuple) or (labelled and (len(labels) != n or len(set(labels)) < n)):
+        raise _broken(f"it must name {n} different variables")
     return model_problem(vartype, linear["bias"], couplings, offset=offset, labels=labels)
 
 
@@ -77,27 +85,10 @@ def _couplings(places: Array, quadratic: Array, n: int) -> tuple[Array, Array, A
     return rows[upper], cols[upper], biases[upper]
 
 
-def _labels(found: Any, n: int) -> tuple[Hashable, ...]:
-    labels = _frozen(found)
-    if not isinstance(labels, tuple) or len(labels) != n or len(set(labels)) < n:
-        raise _broken(f"it must name {n} different variables")
-    return labels
-
-
 def _frozen(label: Any) -> Hashable:
     if isinstance(label, dict):
         raise _broken("a variable's label is a mapping")
     return tuple(map(_frozen, label)) if isinstance(label, list) else label
-
-
-def _shape(found: Any) -> tuple[int, int]:
-    if not isinstance(found, list) or [type(part) for part in found] != [int, int]:
-        raise _broken(f"the shape is {found!r}")
-    n, interactions = found
-    check_variables(n)
-    if not 0 <= interactions <= n * (n - 1) // 2:
-        raise _broken(f"{n} variables cannot have {interactions} interactions")
-    return n, interactions
 
 
 def _dtype(name: Any, key: str) -> np.dtype[Any]:
@@ -112,7 +103,9 @@ def _table(file: io.BytesIO, rows: int, columns: list[tuple[str, np.dtype[Any]]]
     return np.frombuffer(_take(file, rows * dtype.itemsize), dtype)
 
 
-def _json(data: bytes, kind: type) -> Any:
+def _json(file: io.BytesIO, kind: type) -> Any:
+    """What stands in JSON after its length."""
+    data = _take(file, int.from_bytes(_take(file, 4), "little"))
     try:
         found = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -120,10 +113,6 @@ def _json(data: bytes, kind: type) -> Any:
     if not isinstance(found, kind):
         raise _broken(f"its JSON must be a {kind.__name__}, but is a {type(found).__name__}")
     return found
-
-
-def _length(file: io.BytesIO) -> int:
-    return int.from_bytes(_take(file, 4), "little")
 
 
 def _take(file: io.BytesIO, count: int) -> bytes:

@@ -45,14 +45,10 @@ def thread_count() -> int:
     Where torch is not loaded, that is OMP_NUM_THREADS if set. Affinity and the limits of containers count.
     """
     torch = sys.modules.get("torch")
-    wanted = _setting() if torch is None else torch.get_num_threads()
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    wanted = torch.get_num_threads() if torch is not None else int(setting) if setting.isdigit() else 0
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(wanted or affinity, affinity, _container_limit()))
-
-
-def _setting() -> int:
-    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(first) if first.isdigit() else 0
 
 
 @functools.cache

@@ -157,7 +157,57 @@ FoundGroups find_groups(const Rows& rows, const double* linear, Watch& watch) {
 // A problem and its groups, made ready for moves. The rows must outlive it.
 class Groups {
  public:
-  Groups(const Rows& rows, const double* linear, FoundGroups groups);
+  Groups(const Rows& rows, const double* linear, FoundGroups groups)
+      : rows_(rows), linear_(linear, linear + rows.size()), groups_(std::move(groups)), base_of_(rows.size(), -1),
+        others_begins_(rows.size() + 1) {
+    const std::int64_t n = rows.size(), count = static_cast<std::int64_t>(groups_.begins.size()) - 1;
+    if (n <= DENSE_UP_TO) {
+      dense_ = 4 * static_cast<std::int64_t>(rows.columns.size()) > n * n;
+      matrix_.resize(n * n);
+      for (std::int64_t i = 0; i < n; ++i) {
+        for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+          matrix_[i * n + rows.columns[at]] = rows.couplings[at];
+        }
+      }
+    }
+    std::int32_t* members = groups_.members.data();
+    for (std::int64_t g = 0; g < groups_.bases; ++g) {
+      for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
+        base_of_[members[at]] = static_cast<std::int32_t>(g);
+      }
+      const std::int32_t* first = members + groups_.begins[g];
+      strengths_.push_back(groups_.begins[g + 1] - groups_.begins[g] > 1 ? coupling(first[0], first[1]) : 0.0);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (base_of_[i] < 0) single_.push_back(static_cast<std::int32_t>(i));
+    }
+    for (std::int64_t g = groups_.bases; g < count; ++g) {
+      std::sort(members + groups_.begins[g], members + groups_.begins[g + 1], [&](std::int32_t a, std::int32_t b) {
+        return std::make_pair(base_of_[a], a) < std::make_pair(base_of_[b], b);
+      });
+      for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) ++others_begins_[members[at] + 1];
+    }
+    std::partial_sum(others_begins_.begin(), others_begins_.end(), others_begins_.begin());
+    others_.resize(others_begins_[n]);
+    std::vector<std::int64_t> next(others_begins_.begin(), others_begins_.end() - 1);
+    for (std::int64_t g = groups_.bases; g < count; ++g) {
+      for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
+        others_[next[members[at]]++] = static_cast<std::int32_t>(g);
+      }
+    }
+    Random random(1);
+    std::vector<std::int8_t> spins(n, -1);
+    State state(*this, spins.data(), random);
+    std::vector<double> sizes;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double size = std::abs(state.gain(i, random));
+      if (std::isfinite(size) && size > 0) sizes.push_back(size);
+    }
+    if (sizes.empty()) return;
+    const auto middle = sizes.begin() + static_cast<std::int64_t>(sizes.size() / 2);
+    std::nth_element(sizes.begin(), middle, sizes.end());
+    scale_ = *middle;
+  }
 
   const Rows& rows() const { return rows_; }
   double scale() const { return scale_; }  // the middle size of what moves change the energy by
@@ -166,18 +216,200 @@ class Groups {
   // energy it returns. They begin with `spins` or, unless they are fresh, with the lowest so far; where no spin of a
   // base is up, or several, a random one of those that disturb the fewest becomes it.
   double anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
-                Watch& watch) const;
+                        Watch& watch) const {
+    const std::int64_t n = rows_.size();
+    Random random(state);
+    const std::vector<std::int8_t> start(spins, spins + n);
+    std::vector<std::int8_t> current(n);
+    double lowest = std::numeric_limits<double>::infinity();
+    for (std::int64_t k = 0; k < chains && !(k && watch.stopped()); ++k) {
+      std::copy_n(fresh || k == 0 ? start.data() : spins, n, current.data());
+      State chain(*this, current.data(), random);
+      sweep<double>(sweeps, [&](std::int64_t i) { return chain.gain(i, random); },
+                    [&](std::int64_t) { chain.make(); }, random, watch);
+      const double energy = rows_.set_fields(linear_.data(), current.data(), chain.fields.data());
+      if (energy > lowest) continue;
+      lowest = energy;
+      std::copy_n(current.data(), n, spins);
+    }
+    return lowest;
+  }
 
   // The best shift within a base, or flip of a spin in none, that was not undone in the last moves, even uphill; ends
   // with the lowest spins met, whose energy it returns.
-  double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state, Watch& watch) const;
+  double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state,
+                      Watch& watch) const {
+    constexpr double NONE = -std::numeric_limits<double>::infinity();
+    const std::int64_t n = rows_.size(), bases = groups_.bases;
+    Random random(state);
+    State chain(*this, spins, random);
+    double* fields = chain.fields.data();
+    double energy = rows_.set_fields(linear_.data(), spins, fields), lowest_energy = energy;
+    std::vector<std::int8_t> lowest(spins, spins + n);
+    std::vector<std::int64_t> free_from(n);
+    bool descending = false;
+    for (std::int64_t move = 1; move <= moves && !watch.stopped(); ++move) {
+      double most = NONE;
+      std::int64_t pick = -1;
+      const double enough = energy - lowest_energy + 1e-12 * std::abs(lowest_energy);  // a new low is never tabu
+      const auto look = [&](std::int64_t i, double gain) {
+        if (gain > most && (free_from[i] <= move || gain > enough)) most = gain, pick = i;
+      };
+      // From a random group on, so that none is preferred among equals.
+      const std::int64_t shift = bases ? random.below(bases) : 0;
+      for (std::int64_t k = 0; k < bases; ++k) {
+        const std::int64_t g = k + shift < bases ? k + shift : k + shift - bases;
+        const double most_here = 2 * fields[chain.up[g]] + 4 * strengths_[g];
+        for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
+          const std::int32_t i = groups_.members[at];
+          if (i != chain.up[g]) look(i, most_here - 2 * fields[i]);
+        }
+      }
+      for (const std::int32_t i : single_) look(i, 2 * spins[i] * fields[i]);
+      if (pick < 0) continue;
+      const std::int32_t g = base_of_[pick];
+      const std::int64_t gone = g < 0 ? pick : chain.up[g];
+      const double gain = g < 0 ? most : 2 * (fields[gone] - fields[pick]) + 4 * coupling(gone, pick);
+      if (descending && gain <= 0) {
+        lowest.assign(spins, spins + n);
+        descending = false;
+      }
+      energy -= gain;
+      chain.flip(pick);
+      if (g >= 0) {
+        chain.flip(gone);
+        chain.up[g] = static_cast<std::int32_t>(pick);
+      }
+      free_from[gone] = move + 1 + tenure + random.below(std::max<std::int64_t>(6, tenure / 2));
+      if (energy < lowest_energy - 1e-12 * std::abs(lowest_energy)) {
+        lowest_energy = energy;
+        descending = true;
+      }
+    }
+    if (!descending) std::copy(lowest.begin(), lowest.end(), spins);
+    return lowest_energy;
+  }
 
  private:
-  struct State;
   static constexpr std::int64_t DENSE_UP_TO = 2048;  // spins up to which couplings also stand in a matrix: 32 MiB
 
-  double coupling(std::int64_t i, std::int64_t j) const;
-  std::int32_t partner(std::int64_t spin, std::int32_t base) const;
+  // One chain: every base has one spin up, `up`; of the other groups, how many are up, and the exclusive or of these.
+  struct State {
+    const Groups& all;
+    std::int8_t* spins;
+    std::vector<double> fields;
+    std::vector<std::int32_t> up, counts, holders;
+
+    State(const Groups& groups, std::int8_t* start, Random& random)
+        : all(groups), spins(start), fields(groups.rows_.size()), up(groups.groups_.bases, -1),
+          counts(groups.groups_.begins.size()), holders(counts.size()) {
+      const auto& begins = all.groups_.begins;
+      const std::int32_t* members = all.groups_.members.data();
+      for (std::int64_t i = 0; i < all.rows_.size(); ++i) {
+        if (all.base_of_[i] < 0 && spins[i] > 0) count(i, 1);
+      }
+      for (std::int64_t g = 0; g < all.groups_.bases; ++g) {  // groups with one spin up stay as they are
+        std::int64_t ups = 0;
+        for (std::int64_t at = begins[g]; at < begins[g + 1]; ++at) {
+          if (spins[members[at]] > 0) ++ups, up[g] = members[at];
+          spins[members[at]] = -1;
+        }
+        if (ups == 1) {
+          spins[up[g]] = 1;
+          count(up[g], 1);
+        } else {
+          up[g] = -1;
+        }
+      }
+      for (std::int64_t g = 0; g < all.groups_.bases; ++g) {  // in others, one that disturbs the fewest
+        if (up[g] >= 0) continue;
+        const std::int64_t size = begins[g + 1] - begins[g];
+        const auto shift = random.below(size);
+        std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+        for (std::int64_t k = 0; k < size; ++k) {
+          const std::int32_t i = members[begins[g] + (k + shift) % size];
+          std::int64_t disturbed = 0;
+          for (std::int64_t at = all.others_begins_[i]; at < all.others_begins_[i + 1]; ++at) {
+            disturbed += counts[all.others_[at]];
+          }
+          if (disturbed < fewest) fewest = disturbed, up[g] = i;
+        }
+        spins[up[g]] = 1;
+        count(up[g], 1);
+      }
+      all.rows_.set_fields(all.linear_.data(), spins, fields.data());
+    }
+
+    void count(std::int64_t i, std::int32_t change) {
+      for (std::int64_t at = all.others_begins_[i]; at < all.others_begins_[i + 1]; ++at) {
+        counts[all.others_[at]] += change;
+        holders[all.others_[at]] ^= static_cast<std::int32_t>(i);
+      }
+    }
+
+    void flip(std::int64_t i) {
+      count(i, -spins[i]);
+      if (!all.dense_) {
+        all.rows_.flip(fields.data(), spins, i);
+        return;
+      }
+      const std::int64_t n = all.rows_.size();
+      spins[i] = static_cast<std::int8_t>(-spins[i]);
+      add_multiple(fields.data(), all.matrix_.data() + i * n, 2.0 * spins[i], n);
+    }
+
+    // A move that ends with spin i up, or a flip of a spin in no base: up to four spins, and what it lowers the energy by.
+    std::int64_t flips[4], num_flips;
+
+    double gain(std::int64_t i, Random& random) {
+      const std::int32_t g = all.base_of_[i];
+      flips[0] = i, num_flips = 1;
+      if (g < 0) return 2 * spins[i] * fields[i];
+      const std::int32_t down = up[g];
+      if (down == i) return -std::numeric_limits<double>::infinity();
+      flips[1] = down, num_flips = 2;
+      const double shift = 2 * (fields[down] - fields[i]) + 4 * all.coupling(down, i);
+      const std::int64_t begin = all.others_begins_[i], choices = all.others_begins_[i + 1] - begin;
+      if (choices == 0) return shift;
+      // Another spin that is up in a group of i makes room, if its base can take the place of the one that goes down.
+      const std::int64_t pick = choices == 1 ? 0 : random.below(choices);
+      const std::int32_t group = all.others_[begin + pick];
+      if (counts[group] != 1) return shift;
+      const std::int32_t other = holders[group], base = all.base_of_[other];
+      if (base < 0 || base == g) return shift;
+      const std::int32_t instead = all.partner(down, base);
+      if (instead < 0 || instead == other) return shift;
+      const double swap = shift + 2 * (fields[other] - fields[instead]) + 4 * all.coupling(other, instead) -
+                          4 * (all.coupling(down, other) + all.coupling(i, instead) - all.coupling(down, instead) -
+                               all.coupling(i, other));
+      if (swap < shift) return shift;
+      flips[2] = other, flips[3] = instead, num_flips = 4;
+      return swap;
+    }
+
+    void make() {
+      for (std::int64_t k = 0; k < num_flips; ++k) {
+        const std::int64_t i = flips[k];
+        flip(i);
+        if (all.base_of_[i] >= 0 && spins[i] > 0) up[all.base_of_[i]] = static_cast<std::int32_t>(i);
+      }
+    }
+  };
+
+  double coupling(std::int64_t i, std::int64_t j) const {
+    return matrix_.empty() ? entry(rows_, i, j) : matrix_[i * rows_.size() + j];
+  }
+
+  // The spin of a base that shares a group with a spin; −1: none.
+  std::int32_t partner(std::int64_t spin, std::int32_t base) const {
+    for (std::int64_t at = others_begins_[spin]; at < others_begins_[spin + 1]; ++at) {
+      const auto begin = groups_.members.begin() + groups_.begins[others_[at]];
+      const auto end = groups_.members.begin() + groups_.begins[others_[at] + 1];
+      const auto found = std::lower_bound(begin, end, base, [&](std::int32_t i, std::int32_t b) { return base_of_[i] < b; });
+      if (found != end && base_of_[*found] == base) return *found;
+    }
+    return -1;
+  }
 
   const Rows& rows_;
   std::vector<double> linear_, matrix_;
@@ -190,249 +422,6 @@ class Groups {
   std::vector<std::int32_t> others_;  // of every spin: its groups that are no bases
   double scale_ = 0;
 };
-
-// One chain: every base has one spin up, `up`; of the other groups, how many are up, and the exclusive or of these.
-struct Groups::State {
-  const Groups& all;
-  std::int8_t* spins;
-  std::vector<double> fields;
-  std::vector<std::int32_t> up, counts, holders;
-
-  State(const Groups& groups, std::int8_t* start, Random& random)
-      : all(groups), spins(start), fields(groups.rows_.size()), up(groups.groups_.bases, -1),
-        counts(groups.groups_.begins.size()), holders(counts.size()) {
-    const auto& begins = all.groups_.begins;
-    const std::int32_t* members = all.groups_.members.data();
-    for (std::int64_t i = 0; i < all.rows_.size(); ++i) {
-      if (all.base_of_[i] < 0 && spins[i] > 0) count(i, 1);
-    }
-    for (std::int64_t g = 0; g < all.groups_.bases; ++g) {  // groups with one spin up stay as they are
-      std::int64_t ups = 0;
-      for (std::int64_t at = begins[g]; at < begins[g + 1]; ++at) {
-        if (spins[members[at]] > 0) ++ups, up[g] = members[at];
-        spins[members[at]] = -1;
-      }
-      if (ups == 1) {
-        spins[up[g]] = 1;
-        count(up[g], 1);
-      } else {
-        up[g] = -1;
-      }
-    }
-    for (std::int64_t g = 0; g < all.groups_.bases; ++g) {  // in others, one that disturbs the fewest
-      if (up[g] >= 0) continue;
-      const std::int64_t size = begins[g + 1] - begins[g];
-      const auto shift = static_cast<std::int64_t>(random.next(31)) % size;
-      std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
-      for (std::int64_t k = 0; k < size; ++k) {
-        const std::int32_t i = members[begins[g] + (k + shift) % size];
-        std::int64_t disturbed = 0;
-        for (std::int64_t at = all.others_begins_[i]; at < all.others_begins_[i + 1]; ++at) {
-          disturbed += counts[all.others_[at]];
-        }
-        if (disturbed < fewest) fewest = disturbed, up[g] = i;
-      }
-      spins[up[g]] = 1;
-      count(up[g], 1);
-    }
-    all.rows_.set_fields(all.linear_.data(), spins, fields.data());
-  }
-
-  void count(std::int64_t i, std::int32_t change) {
-    for (std::int64_t at = all.others_begins_[i]; at < all.others_begins_[i + 1]; ++at) {
-      counts[all.others_[at]] += change;
-      holders[all.others_[at]] ^= static_cast<std::int32_t>(i);
-    }
-  }
-
-  void flip(std::int64_t i) {
-    count(i, -spins[i]);
-    if (!all.dense_) {
-      all.rows_.flip(fields.data(), spins, i);
-      return;
-    }
-    const std::int64_t n = all.rows_.size();
-    spins[i] = static_cast<std::int8_t>(-spins[i]);
-    add_multiple(fields.data(), all.matrix_.data() + i * n, 2.0 * spins[i], n);
-  }
-
-  // A move that ends with spin i up, or a flip of a spin in no base: up to four spins, and what it lowers the energy by.
-  std::int64_t flips[4], num_flips;
-
-  double gain(std::int64_t i, Random& random) {
-    const std::int32_t g = all.base_of_[i];
-    flips[0] = i, num_flips = 1;
-    if (g < 0) return 2 * spins[i] * fields[i];
-    const std::int32_t down = up[g];
-    if (down == i) return -std::numeric_limits<double>::infinity();
-    flips[1] = down, num_flips = 2;
-    const double shift = 2 * (fields[down] - fields[i]) + 4 * all.coupling(down, i);
-    const std::int64_t begin = all.others_begins_[i], choices = all.others_begins_[i + 1] - begin;
-    if (choices == 0) return shift;
-    // Another spin that is up in a group of i makes room, if its base can take the place of the one that goes down.
-    const std::int64_t pick = choices == 1 ? 0 : static_cast<std::int64_t>(random.next(31)) % choices;
-    const std::int32_t group = all.others_[begin + pick];
-    if (counts[group] != 1) return shift;
-    const std::int32_t other = holders[group], base = all.base_of_[other];
-    if (base < 0 || base == g) return shift;
-    const std::int32_t instead = all.partner(down, base);
-    if (instead < 0 || instead == other) return shift;
-    const double swap = shift + 2 * (fields[other] - fields[instead]) + 4 * all.coupling(other, instead) -
-                        4 * (all.coupling(down, other) + all.coupling(i, instead) - all.coupling(down, instead) -
-                             all.coupling(i, other));
-    if (swap < shift) return shift;
-    flips[2] = other, flips[3] = instead, num_flips = 4;
-    return swap;
-  }
-
-  void make() {
-    for (std::int64_t k = 0; k < num_flips; ++k) {
-      const std::int64_t i = flips[k];
-      flip(i);
-      if (all.base_of_[i] >= 0 && spins[i] > 0) up[all.base_of_[i]] = static_cast<std::int32_t>(i);
-    }
-  }
-};
-
-Groups::Groups(const Rows& rows, const double* linear, FoundGroups groups)
-    : rows_(rows), linear_(linear, linear + rows.size()), groups_(std::move(groups)), base_of_(rows.size(), -1),
-      others_begins_(rows.size() + 1) {
-  const std::int64_t n = rows.size(), count = static_cast<std::int64_t>(groups_.begins.size()) - 1;
-  if (n <= DENSE_UP_TO) {
-    dense_ = 4 * static_cast<std::int64_t>(rows.columns.size()) > n * n;
-    matrix_.resize(n * n);
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
-        matrix_[i * n + rows.columns[at]] = rows.couplings[at];
-      }
-    }
-  }
-  std::int32_t* members = groups_.members.data();
-  for (std::int64_t g = 0; g < groups_.bases; ++g) {
-    for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
-      base_of_[members[at]] = static_cast<std::int32_t>(g);
-    }
-    const std::int32_t* first = members + groups_.begins[g];
-    strengths_.push_back(groups_.begins[g + 1] - groups_.begins[g] > 1 ? coupling(first[0], first[1]) : 0.0);
-  }
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (base_of_[i] < 0) single_.push_back(static_cast<std::int32_t>(i));
-  }
-  for (std::int64_t g = groups_.bases; g < count; ++g) {
-    std::sort(members + groups_.begins[g], members + groups_.begins[g + 1], [&](std::int32_t a, std::int32_t b) {
-      return std::make_pair(base_of_[a], a) < std::make_pair(base_of_[b], b);
-    });
-    for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) ++others_begins_[members[at] + 1];
-  }
-  std::partial_sum(others_begins_.begin(), others_begins_.end(), others_begins_.begin());
-  others_.resize(others_begins_[n]);
-  std::vector<std::int64_t> next(others_begins_.begin(), others_begins_.end() - 1);
-  for (std::int64_t g = groups_.bases; g < count; ++g) {
-    for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
-      others_[next[members[at]]++] = static_cast<std::int32_t>(g);
-    }
-  }
-  Random random(1);
-  std::vector<std::int8_t> spins(n, -1);
-  State state(*this, spins.data(), random);
-  std::vector<double> sizes;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double size = std::abs(state.gain(i, random));
-    if (std::isfinite(size) && size > 0) sizes.push_back(size);
-  }
-  if (sizes.empty()) return;
-  const auto middle = sizes.begin() + static_cast<std::int64_t>(sizes.size() / 2);
-  std::nth_element(sizes.begin(), middle, sizes.end());
-  scale_ = *middle;
-}
-
-double Groups::coupling(std::int64_t i, std::int64_t j) const {
-  return matrix_.empty() ? entry(rows_, i, j) : matrix_[i * rows_.size() + j];
-}
-
-// The spin of a base that shares a group with a spin; −1: none.
-std::int32_t Groups::partner(std::int64_t spin, std::int32_t base) const {
-  for (std::int64_t at = others_begins_[spin]; at < others_begins_[spin + 1]; ++at) {
-    const auto begin = groups_.members.begin() + groups_.begins[others_[at]];
-    const auto end = groups_.members.begin() + groups_.begins[others_[at] + 1];
-    const auto found = std::lower_bound(begin, end, base, [&](std::int32_t i, std::int32_t b) { return base_of_[i] < b; });
-    if (found != end && base_of_[*found] == base) return *found;
-  }
-  return -1;
-}
-
-double Groups::anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
-                      Watch& watch) const {
-  const std::int64_t n = rows_.size();
-  Random random(state);
-  const std::vector<std::int8_t> start(spins, spins + n);
-  std::vector<std::int8_t> current(n);
-  double lowest = std::numeric_limits<double>::infinity();
-  for (std::int64_t k = 0; k < chains && !(k && watch.stopped()); ++k) {
-    std::copy_n(fresh || k == 0 ? start.data() : spins, n, current.data());
-    State chain(*this, current.data(), random);
-    sweep<double>(sweeps, [&](std::int64_t i) { return chain.gain(i, random); },
-                  [&](std::int64_t) { chain.make(); }, random, watch);
-    const double energy = rows_.set_fields(linear_.data(), current.data(), chain.fields.data());
-    if (energy > lowest) continue;
-    lowest = energy;
-    std::copy_n(current.data(), n, spins);
-  }
-  return lowest;
-}
-
-double Groups::tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state,
-                    Watch& watch) const {
-  constexpr double NONE = -std::numeric_limits<double>::infinity();
-  const std::int64_t n = rows_.size(), bases = groups_.bases;
-  Random random(state);
-  State chain(*this, spins, random);
-  double* fields = chain.fields.data();
-  double energy = rows_.set_fields(linear_.data(), spins, fields), lowest_energy = energy;
-  std::vector<std::int8_t> lowest(spins, spins + n);
-  std::vector<std::int64_t> free_from(n);
-  bool descending = false;
-  for (std::int64_t move = 1; move <= moves && !watch.stopped(); ++move) {
-    double most = NONE;
-    std::int64_t pick = -1;
-    const double enough = energy - lowest_energy + 1e-12 * std::abs(lowest_energy);  // a new low is never tabu
-    const auto look = [&](std::int64_t i, double gain) {
-      if (gain > most && (free_from[i] <= move || gain > enough)) most = gain, pick = i;
-    };
-    // From a random group on, so that none is preferred among equals.
-    const std::int64_t shift = bases ? static_cast<std::int64_t>(random.next(31)) % bases : 0;
-    for (std::int64_t k = 0; k < bases; ++k) {
-      const std::int64_t g = k + shift < bases ? k + shift : k + shift - bases;
-      const double most_here = 2 * fields[chain.up[g]] + 4 * strengths_[g];
-      for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
-        const std::int32_t i = groups_.members[at];
-        if (i != chain.up[g]) look(i, most_here - 2 * fields[i]);
-      }
-    }
-    for (const std::int32_t i : single_) look(i, 2 * spins[i] * fields[i]);
-    if (pick < 0) continue;
-    const std::int32_t g = base_of_[pick];
-    const std::int64_t gone = g < 0 ? pick : chain.up[g];
-    const double gain = g < 0 ? most : 2 * (fields[gone] - fields[pick]) + 4 * coupling(gone, pick);
-    if (descending && gain <= 0) {
-      lowest.assign(spins, spins + n);
-      descending = false;
-    }
-    energy -= gain;
-    chain.flip(pick);
-    if (g >= 0) {
-      chain.flip(gone);
-      chain.up[g] = static_cast<std::int32_t>(pick);
-    }
-    free_from[gone] = move + 1 + tenure + static_cast<std::int64_t>(random.next(31)) % std::max<std::int64_t>(6, tenure / 2);
-    if (energy < lowest_energy - 1e-12 * std::abs(lowest_energy)) {
-      lowest_energy = energy;
-      descending = true;
-    }
-  }
-  if (!descending) std::copy(lowest.begin(), lowest.end(), spins);
-  return lowest_energy;
-}
 
 }  // namespace
 

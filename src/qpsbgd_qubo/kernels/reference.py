@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated, fix_spins
+from qpsbgd_qubo.kernels.reference_exact import Array, complete, decode, exhaust, fix_dominated, fix_spins
 from qpsbgd_qubo.kernels.reference_sparse import (
     Random,
     Rows,
@@ -30,8 +30,6 @@ from qpsbgd_qubo.kernels.reference_sparse import (
     sweep_chip,
     tabu_sparse,
 )
-
-Array = np.ndarray[Any, Any]
 
 WON_BACK = 4.0  # largest cost of a flip, in units of its diagonal, that others may win back
 COPY_UP_TO = 0.8  # share of open spins up to which a column is searched without those that are fixed
@@ -50,20 +48,12 @@ def search(
     stop: Array,
     threads: int = 1,
 ) -> None:
-    """Lower every column in place: best-improvement descent, then tabu moves; writes the flips of each.
+    """Lower every column in place: best-improvement descent, then tabu moves; writes the flips of each, (m,), int64.
 
-    Args:
-        couplings: 2 Q with a zero diagonal, (n, n).
-        fields: Those of `spins`, kept up to date.
-        spins: The start, (m, n).
-        threshold: Smallest gain that cannot be a rounding error, (m,).
-        flips: Written, (m,), int64.
-        max_flips: Most flips per column, tabu moves included.
-        patience: Moves without a new lowest energy after which a column ends, 0 for descent alone.
-        tenure: Moves for which a flipped spin stays tabu, and up to half as many more, at least 5.
-        seed: Decides how many more.
-        stop: A flag; once it is set, every column ends with its best spins so far.
-        threads: Ignored.
+    A gain of up to `threshold` (m,) may be a rounding error. `max_flips` limits the flips per column, tabu moves
+    included. A column ends after `patience` moves without a new lowest energy (0: descent alone), and with its best
+    spins so far once `stop` is set. A flipped spin stays tabu for `tenure` moves and up to half as many more, at least
+    5; `seed` decides how many.
     """
     for j in range(len(spins)):
         held = np.zeros(spins.shape[1], bool)
@@ -201,24 +191,13 @@ def search_layer(
     seed: int,
     threads: int = 1,
 ) -> None:
-    """Write the best spins found for every column, (m, n), from several starts.
+    """Write the best spins `found` for every column, (m, n), from several starts.
 
-    Args:
-        couplings: 2 Q with a zero diagonal, (n, n).
-        diagonal: That of Q, (n,).
-        linear: s, (m, n).
-        coupling_sums: Sums of the rows of |couplings|, (n,).
-        starts: Spins to start from, (k, m, n); overwritten.
-        fields: Their fields, (k, m, n); overwritten.
-        threshold: Smallest gain that cannot be a rounding error, (m,).
-        found: Written.
-        patience: Tabu moves without a new lowest energy after which a search ends.
-        tenure: Moves for which a flipped spin stays tabu at least.
-        kicks: How often a tenth of the best spins is flipped and the search repeated, where the best spins differ from
-            the first start in more than an eighth.
-        forced: How often a spin of the best is then flipped and held while the others follow.
-        seed: Seed of all random choices.
-        threads: Ignored.
+    `starts` and `fields` (k, m, n) are overwritten. `diagonal` (n,) is that of Q, `linear` (m, n) is s,
+    `coupling_sums` (n,) are the sums of the rows of |couplings|; `threshold`, `patience` and `tenure` are those of
+    `search`. Where the best spins differ from the first start in more than an eighth, a tenth of them is flipped and
+    the search repeated, `kicks` times. Then a spin of the best is flipped and held while the others follow, `forced`
+    times.
     """
     for j in range(len(linear)):
         limits = (patience, tenure, kicks, forced, seed, j)

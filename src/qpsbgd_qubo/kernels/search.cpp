@@ -104,7 +104,14 @@ class Column {
       if (fixed_[i] == 0) places_.push_back(i);
     }
     k_ = static_cast<std::int64_t>(places_.size());
-    if (k_ < n_) copy_core();
+    if (k_ < n_) {
+      part_.resize(k_ * k_);
+      for (std::int64_t a = 0; a < k_; ++a) {
+        const T* row = layer.couplings[places_[a]];
+        for (std::int64_t b = 0; b < k_; ++b) part_[a * k_ + b] = row[places_[b]];
+      }
+      core_ = {part_.data(), k_, k_};
+    }
     room_ = Workspace<T>(k_);
     spins_.resize(k_), local_.resize(k_), best_spins_.resize(k_), best_fields_.resize(k_);
   }
@@ -123,15 +130,6 @@ class Column {
   // Seeds may be as large as they like: sums wrap.
   std::int64_t seed(std::int64_t more) const {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(layer_.seed) + static_cast<std::uint64_t>(more));
-  }
-
-  void copy_core() {
-    part_.resize(k_ * k_);
-    for (std::int64_t a = 0; a < k_; ++a) {
-      const T* row = layer_.couplings[places_[a]];
-      for (std::int64_t b = 0; b < k_; ++b) part_[a * k_ + b] = row[places_[b]];
-    }
-    core_ = {part_.data(), k_, k_};
   }
 
   // Energy gained by a search from `spins_`.
@@ -173,7 +171,7 @@ class Column {
     if (k_) {
       Random random(static_cast<std::uint64_t>(seed(1000003 * column_ + trial)) * 0x9E3779B97F4A7C15u | 1u);
       for (std::int64_t count = 0; count < k_ / 10 + 1; ++count) {
-        const auto i = static_cast<std::int64_t>(random.next(31) % static_cast<std::uint64_t>(k_));
+        const std::int64_t i = random.below(k_);
         energy -= 2 * spins_[i] * local_[i];
         flip(core_, local_.data(), spins_.data(), i);
       }

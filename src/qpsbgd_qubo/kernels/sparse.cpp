@@ -163,8 +163,7 @@ double tabu_sparse(const Rows& rows, const double* linear, std::int8_t* spins, s
     }
     rows.flip(fields.data(), spins, i);
     energy -= 2 * gain;
-    const auto extra = static_cast<std::int64_t>(random.next(31)) % std::max<std::int64_t>(6, tenure / 2);
-    free_from[i] = move + 1 + tenure + extra;
+    free_from[i] = move + 1 + tenure + random.below(std::max<std::int64_t>(6, tenure / 2));
     std::int64_t& head = first[free_from[i] % (longest + 1)];
     following[i] = head;
     head = i;

@@ -34,7 +34,6 @@ class Auto(Solver):
         check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The answer of the solver that fits the family."""
         return self.choose(family.num_spins, family.linear.device).solve(family)
 
     def for_problems(self) -> Solver:

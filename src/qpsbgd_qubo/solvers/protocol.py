@@ -76,7 +76,6 @@ class ModelSolver(Solver):
         """The best spins found (n, m), int8, whether each column is proven optimal (m,), and statistics."""
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best spins found for every column."""
         import torch
 
         from qpsbgd_qubo.family import Solution

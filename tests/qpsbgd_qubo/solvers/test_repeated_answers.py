@@ -130,7 +130,7 @@ def test_a_pool_of_answers_is_filled_as_it_always_was(name):
         search.round(map, 2)
         trail += [*search.made, search.sweeps, search.stale, len(search.pool), *search.gains.round(6)]
         trail += [round(energy) for _, energy in search.pool]
-    poor = np.random.default_rng(0).choice([-1, 1], (2, search.problem.num_spins)).astype(np.int8)
+    poor = np.random.default_rng(0).choice([-1, 1], (2, len(search.problem.linear))).astype(np.int8)
     search.pool = [(spins, 0.0) for spins in poor]  # from which every kind of move leads somewhere
     for kind, seed in itertools.product(range(len(search.moves)), range(3)):
         base = -1 if search.moves[kind].name in ("fresh", "assign") else 0

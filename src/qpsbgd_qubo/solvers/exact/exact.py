@@ -51,14 +51,9 @@ class Exact(Solver):
         check_options(self, node_limit=AT_LEAST_ONE, time_limit=SECONDS)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The optimum of every column that was finished within the limits, the best spins found of the others."""
         guard_fork()
         if family.num_spins <= ENUMERATE_UP_TO:
-            spins = _enumerate(family)
-            return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")
-        return self._fix_and_decode(family)
-
-    def _fix_and_decode(self, family: QuboFamily) -> Solution:
+            return Solution.of(family, _enumerate(family), proven_optimal=True, solver="exact", method="enumeration")
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         with deadline(self.time_limit) as passed:
             double = family.to("cpu", torch.float64)

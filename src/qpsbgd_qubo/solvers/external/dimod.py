@@ -90,7 +90,6 @@ class Dimod(Solver):
         return found
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The lowest sample of every column."""
         with self._open() as sampler:
             parameters = dict(self.parameters)
             if "seed" in _parameters(sampler):

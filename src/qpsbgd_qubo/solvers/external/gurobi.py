@@ -68,13 +68,15 @@ class Gurobi(Solver):
             return {"": str(error)}
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best spins of every column, proven where the search was finished."""
         spins, gaps, proven = [], [], []
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         form = _Form.of(family)
+        # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.
+        settings = {"OutputFlag": 0, "IntFeasTol": 1e-9, "MIPGap": self.mip_gap}
+        settings |= {"Threads": torch.get_num_threads(), "Seed": self.seed}
         with (
             _licensed(family.num_spins),
-            gurobipy.Env(params=self._settings()) as env,
+            gurobipy.Env(params=settings) as env,
             gurobipy.Model(env=env) as model,
             deadline(None) as stop,
         ):
@@ -93,11 +95,6 @@ class Gurobi(Solver):
         stats = {"solver": "gurobi", "gap": max(gaps), "unproven": proven.count(False), "version": version}
         answer = torch.from_numpy(np.stack(spins, axis=1))
         return Solution.of(family, answer, proven_optimal=torch.tensor(proven), **stats)
-
-    def _settings(self) -> dict[str, Any]:
-        # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.
-        fixed = {"OutputFlag": 0, "IntFeasTol": 1e-9}
-        return fixed | {"MIPGap": self.mip_gap, "Threads": torch.get_num_threads(), "Seed": self.seed}
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,7 +105,8 @@ class PoolSearch:
         lowest = min(found, key=itemgetter(1))
         if doubted is not None and lowest[1] < before and not doubted.kept(lowest[0]):
             self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
-        self._tidy()
+        distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
+        self.pool = sorted(distinct.values(), key=itemgetter(1))[:POOL]
         self.rounds += 1
         self.stale = 0 if self.best[1] < before else self.stale + 1
         if self.stale >= PATIENCE:
@@ -171,7 +172,3 @@ class PoolSearch:
         if merged[1] < best[1]:
             self.pool[0] = merged
         return gain
-
-    def _tidy(self) -> None:
-        distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
-        self.pool = sorted(distinct.values(), key=itemgetter(1))[:POOL]

@@ -36,11 +36,6 @@ class SearchProblem(ABC):
     groups: OneHot | None = None  # spins of which one is to be +1; None if there are no such groups
     group_sweeps: float = 1.0  # sweeps within groups that take about as long as a sweep of `annealed`
 
-    @property
-    def num_spins(self) -> int:
-        """The number of spins, n."""
-        return len(self.linear)
-
     def differing(self, spins: Array, other: Array) -> Array:
         """Where two answers differ; without h, an answer and its negative are the same."""
         places = np.flatnonzero(spins != other)
@@ -104,15 +99,9 @@ class SparseSearchProblem(SearchProblem):
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
-        model = self.model
-        if not self.one_by_one:
-            return model.annealed(spins, temperatures=temperatures, seed=seed, stop=stop, sites=sites)
-        generator, n = np.random.default_rng(seed), self.num_spins
-        state = int(generator.integers(1, 2**63, dtype=np.uint64))
-        chain = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1 if spins is None else spins.copy()
-        where = np.arange(n, dtype=np.int32) if sites is None else sites
-        kernels.anneal_sparse(model.rows, model.linear, chain, where, temperatures, state, stop)
-        return model.merged((chain if spins is None else spins).copy(), chain[None], stop)
+        return self.model.annealed(
+            spins, temperatures=temperatures, seed=seed, stop=stop, sites=sites, alone=self.one_by_one
+        )
 
     def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
         found = spins.copy()
@@ -147,7 +136,7 @@ class DenseSearchProblem(SearchProblem):
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         generator = np.random.default_rng(seed)
-        begin = 2 * generator.integers(0, 2, self.num_spins, dtype=np.int8) - 1 if spins is None else spins
+        begin = 2 * generator.integers(0, 2, len(self.linear), dtype=np.int8) - 1 if spins is None else spins
         found, fields = begin.astype(self.dtype), self._fields(begin)
         states = generator.integers(1, 2**63, size=1, dtype=np.uint64)
         where, made = self.sites if sites is None else sites, np.empty(1, np.int64)
@@ -165,7 +154,7 @@ class DenseSearchProblem(SearchProblem):
     def _lowered(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
         """Descent and this many tabu moves from `spins`, of the type of the couplings, which are changed."""
         fields = self._fields(spins)
-        limits = (100 * self.num_spins + moves, moves, tenure, seed)
+        limits = (100 * len(spins) + moves, moves, tenure, seed)
         flips = np.empty(1, np.int64)
         kernels.search(self.couplings, fields[None], spins[None], self.threshold, flips, *limits, stop, 1)
         found = spins.astype(np.int8)

@@ -49,8 +49,7 @@ class Annealing(Solver):
         generator = np.random.default_rng(self.seed)
 
         def annealed(spins: Tensor, stop: Array) -> Solution:
-            flips = self._anneal(landscape, spins, generator, stop)
-            return Solution.of(family, spins, flips=flips)
+            return Solution.of(family, spins, flips=self._anneal(landscape, spins, generator, stop))
 
         solution, made = best_of_reads(family, self.reads, annealed, generator)
         stats = {"solver": "annealing", "reads": made, "sweeps": self.sweeps, "flips": solution.stats["flips"]}

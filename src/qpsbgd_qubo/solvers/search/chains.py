@@ -40,19 +40,31 @@ class SparseModel:
         return cls(kernels.Rows(indptr, indices, couplings), linear, len(indices), typical, thresholds)
 
     def annealed(
-        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
+        self,
+        spins: Array | None,
+        *,
+        temperatures: Array,
+        seed: int,
+        stop: Array,
+        sites: Array | None = None,
+        alone: bool = False,
     ) -> tuple[Array, float]:
         """Spins (n,) int8 in a local minimum, and their energy; never above that of `spins`.
 
-        All chains start with `spins`, random ones if None, and make one sweep per temperature over `sites`, int32, all
-        if None.
+        All chains, or one if `alone`, start with `spins`, random ones if None, and make one sweep per temperature over
+        `sites`, int32, all if None.
         """
         generator, n = np.random.default_rng(seed), len(self.linear)
         state = int(generator.integers(1, 2**63, dtype=np.uint64))
-        bits = generator.integers(0, 1 << LANES, n, dtype=np.uint16) if spins is None else bits_of(spins)
         sites = np.arange(n, dtype=np.int32) if sites is None else sites
-        kernels.anneal_lanes(self.rows, self.linear, bits, sites, temperatures, state, stop)
-        chains = chains_of(bits)
+        if alone:
+            chain = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1 if spins is None else spins.copy()
+            kernels.anneal_sparse(self.rows, self.linear, chain, sites, temperatures, state, stop)
+            chains = chain[None]
+        else:
+            bits = generator.integers(0, 1 << LANES, n, dtype=np.uint16) if spins is None else bits_of(spins)
+            kernels.anneal_lanes(self.rows, self.linear, bits, sites, temperatures, state, stop)
+            chains = chains_of(bits)
         return self.merged((chains[0] if spins is None else spins).copy(), chains, stop)
 
     def energy(self, spins: Array) -> float:

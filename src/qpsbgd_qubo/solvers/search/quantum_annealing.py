@@ -54,7 +54,6 @@ class QuantumAnnealing(Solver):
         return replace(solution, stats=stats).with_offset(offset)
 
     def _slices(self, family: QuboFamily) -> Iterator[Solution]:
-        """Every slice of every read."""
         landscape, slices = Landscape.of(family), self.slices
         generator = np.random.default_rng(self.seed)
         couplings = landscape.couplings.numpy()
