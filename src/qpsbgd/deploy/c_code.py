@@ -11,7 +11,7 @@ from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
-from qpsbgd.deploy.c_values import SCRATCH, Constants, Frame, Values
+from qpsbgd.deploy.c_values import SCRATCH, TYPES, Constants, Frame, Values
 from qpsbgd_files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
@@ -61,28 +61,21 @@ def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape
     return CSource(files, network.constants.bytes, network.ram_bytes, network.integer)
 
 
-@dataclass(frozen=True)
-class _Function:
-    body: str
-    before: tuple[Values, ...]
-    after: Values
-
-
 class _Network:
-    """The functions of a network, in the order in which they are called, and their buffers."""
+    """The functions of a network, in the order in which they are called, with their bodies, and their buffers."""
 
     def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
         self.output_step = 1.0
         self.rows: int | None = None  # of the table in which inputs are looked up
-        self.functions: list[_Function] = []
+        self.functions: list[tuple[Frame, str]] = []
         self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
         self.steps = rounded[0] if self.integer and rounded else None
-        type_ = "float" if not self.integer else "int8_t" if self.steps is None else _TYPES[self.steps.kind]
+        type_ = "float" if not self.integer else "int8_t" if self.steps is None else TYPES[self.steps.kind]
         first = replace(Values.of("real", input_shape), type=type_, name="input")
         self._values: dict[int, Values] = {0: first}
         stages = walk(operations, input_shape)
@@ -90,15 +83,11 @@ class _Network:
         self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
         fused: Operation | None = None
         for number, stage in enumerate(stages, 1):
-            if stage.operation is fused:
-                continue
-            fused = self._fused(stages, number)
-            self._add(stage, fused, number)
+            if stage.operation is not fused:
+                fused = self._fused(stages, number)
+                self._add(stage, fused, number)
         if not self.functions:
             raise ValueError("the network computes nothing: it has no layers")
-        last = self.functions[-1]
-        after = replace(last.after, name="output", type="int64_t" if self.integer else "float")
-        self.functions[-1] = replace(last, after=after)
 
     def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | None:
         """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
@@ -115,8 +104,7 @@ class _Network:
         inputs = tuple(self._values[source] for source in stage.sources)
         kind, before = "bits" if fused else stage.after.kind, inputs[0]
         rows = kind != "real" and (before.rows or place in self._by_rows)
-        after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
-        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
+        after = Values.of(kind, stage.after.shape, rows=rows)
         matrix = isinstance(operation, Dense) and len(before.shape) > 1
         if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
             raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
@@ -126,6 +114,12 @@ class _Network:
                 layout = after if before.kind not in SMALL else before
                 self._values[result] = replace(layout, shape=after.shape, name=before.name, type=before.type)
                 return
+        if result < self._output:
+            after = replace(after, name=self._buffer(after, place))
+        else:
+            after = replace(after, name="output", type="int64_t" if self.integer else "float")
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
+        if isinstance(operation, Reshape):
             body = repacked(frame)
         elif isinstance(operation, Weighted):
             body = weighted(operation, fused, frame) if before.kind == "bits" else real_layer(operation, frame)
@@ -139,9 +133,7 @@ class _Network:
             body = tensor_step(operation, frame)
         else:
             body = step(operation, frame)
-        if result < self._output:
-            after = replace(after, name=self._buffer(after, place))
-        self.functions.append(_Function(body, inputs, after))
+        self.functions.append((frame, body))
         self._values[result] = after
 
     def _buffer(self, values: Values, place: int) -> str:
@@ -165,20 +157,21 @@ class _Network:
 
     @property
     def ram_bytes(self) -> int:
-        last = self.functions[-1].after
+        last = self.functions[-1][0].after
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
         return outputs + 4 * sum(self.constants.scratch.values()) + sum(map(self._bytes, self._buffers))
 
     def texts(self, name: str) -> dict[str, str]:
         """The header, the source and a program that reads samples and prints outputs, by file name."""
-        first, last = self._values[0], self.functions[-1].after
+        first, last = self._values[0], self.functions[-1][0].after
         common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
         takes, gives, ends = self._ends(**common)
         sizes = {"inputs": first.channels * first.positions, "outputs": last.channels * last.positions}
         memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
         steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
         header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
-        mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
+        words = ("expf(", "tanhf(", "erff(", "sqrtf(")
+        mathematics = any(word in body for _, body in self.functions for word in words)
         source = self._source(mathematics, **common)
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
@@ -215,8 +208,8 @@ class _Network:
 
     def _source(self, mathematics: bool, **common: str) -> str:
         """The source, in which every operation is a function."""
-        bodies = "\n".join(_definition(f"step{number}", one) for number, one in enumerate(self.functions, 1))
-        calls = "\n".join(_call(f"step{number}", one) for number, one in enumerate(self.functions, 1))
+        bodies = "\n".join(_definition(frame, body) for frame, body in self.functions)
+        calls = "\n".join(_call(frame, body) for frame, body in self.functions)
         constants, word = "\n".join(self.constants.texts), self.constants.word
         buffers = "".join(
             "static union {\n"
@@ -224,8 +217,8 @@ class _Network:
             + f"}} {buffer};\n"
             for buffer, sizes in self._buffers.items()
         )
-        scratch = {kind: count for kind, count in self.constants.scratch.items() if count}
-        buffers += "".join(f"static {kind} {SCRATCH[kind]}[{count}];\n" for kind, count in scratch.items())
+        scratch = sorted(self.constants.scratch.items())
+        buffers += "".join(f"static {kind} {SCRATCH[kind]}[{count}];\n" for kind, count in scratch)
         buffers += "".join(self.constants.helpers.values())
         helpers = f"typedef uint{word}_t word;\n" if "word" in bodies + constants else ""
         helpers += "".join(text for name, text in HELPERS.items() if name in bodies)
@@ -239,25 +232,25 @@ class _Network:
         return SOURCE.format(**common, includes=includes, helpers=helpers, **inner)
 
 
-_TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}
 _MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits", "int8_t": "small", "uint8_t": "bytes"}
 
 
-def _definition(name: str, function: _Function) -> str:
+def _definition(frame: Frame, body: str) -> str:
     """The C function of a step; one that counts bits may be compiled twice."""
-    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(function.before)]
-    given = ", ".join([*inputs, f"{function.after.type} *restrict out"])
-    if "popcount(" not in function.body:
-        return f"static void {name}({given})\n{{\n{function.body}\n}}\n"
-    arguments = ", ".join([*(input_name(at) for at in range(len(function.before))), "out"])
-    return f"COUNTING void {name}({given})\n{{\n{function.body}\n}}\nCOUNTED({name}, ({given}), ({arguments}))\n"
+    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(frame.inputs)]
+    given = ", ".join([*inputs, f"{frame.after.type} *restrict out"])
+    function = f"void step{frame.number}({given})\n{{\n{body}\n}}\n"
+    if "popcount(" not in body:
+        return f"static {function}"
+    arguments = ", ".join([*(input_name(at) for at in range(len(frame.inputs))), "out"])
+    return f"COUNTING {function}COUNTED(step{frame.number}, ({given}), ({arguments}))\n"
 
 
-def _call(name: str, function: _Function) -> str:
-    values = (*function.before, function.after)
+def _call(frame: Frame, body: str) -> str:
+    values = (*frame.inputs, frame.after)
     places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
     given = f"({', '.join(places)})"
-    return f"    COUNT({name}, {given});" if "popcount(" in function.body else f"    {name}{given};"
+    return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:

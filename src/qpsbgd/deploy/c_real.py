@@ -1,7 +1,9 @@
 """The C code of layers over real numbers or whole numbers of 8 bits, fast at -O2 without vector instructions.
 
-Sums with weights ±1 are looked up. Convolutions over few channels of real numbers, or with real weights, multiply, row
-by row; those over few channels of whole numbers look up patch by patch.
+Sums with weights ±1 are looked up: eight inputs have 256 sums with signs, which are computed once for all units, and a
+byte of weights picks one. That is one addition per eight weights, and weights stay one bit each. Convolutions over few
+channels of real numbers, or with real weights, multiply, row by row; those over few channels of whole numbers look up
+patch by patch.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import math
 
 import numpy as np
 
-from qpsbgd.deploy.c_tables import Tables
-from qpsbgd.deploy.c_values import Frame, float_text, nested, over
+from qpsbgd.deploy.c_values import SCRATCH, Frame, float_text, nested, over
 from qpsbgd_runtime.operations import Array, Convolution, Dense, Weighted, Weights
 
 _FEW_CHANNELS = 4
 """Channels of a group up to which a pixel's tables do not pay."""
+_MANY_LOOKUPS = 48
+"""Uses of a table from which 256 sums of eight inputs pay, rather than 16 of four."""
 
 
 def real_layer(operation: Weighted, frame: Frame) -> str:
@@ -45,7 +48,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
         return nested([samples], [f"{over('unit', units)} {{", *body])
-    tables = Tables.best(weights, frame, inputs=inputs, uses=units)
+    tables = _Tables(weights, frame, inputs=inputs, uses=units)
     blocks, signs = -(-inputs // frame.word), weights.array
     if before.kind != "real" and not before.rows:  # channels come last there
         signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
@@ -76,20 +79,20 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
     count = int(slots.max()) + 1
     size = length * after.channels  # of a row of results
     uses, whole = max(1, rows.size * columns.size // (height * width)) * units, before.kind != "real"
-    tables = Tables.best(weights, frame, inputs=inputs, uses=uses, more=count * size)
+    tables = _Tables(weights, frame, inputs=inputs, uses=uses, more=count * size)
     planes, blocks = len(weights.array), -(-inputs // frame.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
     words = frame.array("weights", _in_blocks(signs, frame.word))
-    down, across = frame.lists("rows", rows, height), frame.lists("columns", columns, width)
-    done = frame.lists("done", last[:, None], height)
+    over_rows, row, down = frame.lists("rows", rows, "y", height, "r")
+    over_columns, column, across = frame.lists("columns", columns, "x", width, "c")
+    over_done, finished, _ = frame.lists("done", last[:, None], "y", height, "r")
     slot = frame.array("slots", slots.astype(np.int32))
     use = "\n".join(
         [
-            down.loop("r", "y"),
-            across.loop("c", "x") + " {",
-            f"const int32_t place = ((group * {high} + {down.place('r')}) * {wide} + {across.place('c')}) * {blocks};",
-            f"{tables.number} *to = sums + {slot}[{down.positions}[r]] * {size} + "
-            f"{across.positions}[c] * {after.channels};",
+            over_rows,
+            over_columns + " {",
+            f"const int32_t place = ((group * {high} + {down}) * {wide} + {across}) * {blocks};",
+            f"{tables.number} *to = sums + {slot}[{row}] * {size} + {column} * {after.channels};",
             *(
                 f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
                 f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
@@ -105,9 +108,9 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
         f"const {before.type} *pixel = in + "
         + (f"(y * {width} + x) * {before.channels} + group * {inputs};" if whole else f"{channel} + y * {width} + x;"),
         *tables.calls(source="pixel", stride=1 if whole else before.positions, use=use),
-        *("}", done.loop("r", "y") + " {"),
-        f"{tables.number} *row = sums + {slot}[{done.positions}[r]] * {size};",
-        f"{tables.number} *to = out + {done.positions}[r] * {size if whole else length};",
+        *("}", over_done + " {"),
+        f"{tables.number} *row = sums + {slot}[{finished}] * {size};",
+        f"{tables.number} *to = out + {finished} * {size if whole else length};",
         *(over("unit", after.channels), f"    {over('j', length)}"),
         f"        to[{place}] = row[j * {after.channels} + unit];",
         *(over("k", size), "    row[k] = 0;", "}"),
@@ -133,7 +136,7 @@ def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) ->
     before, after = frame.before, frame.after
     inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
     count = high * wide * inputs
-    tables = Tables.best(weights, frame, inputs=count, uses=units)
+    tables = _Tables(weights, frame, inputs=count, uses=units)
     signs = weights.array[0].reshape(groups, units, inputs, high, wide).transpose(0, 3, 4, 2, 1)
     words = frame.array("weights", _in_blocks(signs.reshape(groups, count, units), frame.word))
     down, across = frame.taps(rows, columns)
@@ -218,3 +221,142 @@ def _coefficients(weights: Weights, frame: Frame) -> list[str]:
         return [float_text(factor) for factor in weights.coefficients]
     name = frame.array("coefficients", weights.coefficients)
     return [f"{name} + {plane * weights.shape[0]}" for plane in range(len(weights.array))]
+
+
+class _Tables:
+    """Sums with signs of the inputs that share a word of weights: 256 of eight inputs each, or 16 of four.
+
+    `number` is their C type, `scratch` the array that begins with them, and `each` says whether every unit has a factor
+    of its own; whole numbers have no factors.
+    """
+
+    def __init__(self, weights: Weights, frame: Frame, *, inputs: int, uses: int, more: int = 0) -> None:
+        """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers."""
+        self._word, self._source = frame.word, frame.before.type
+        self._share = 8 if uses >= _MANY_LOOKUPS else 4
+        self._entries = 2**self._share
+        self._name, self.number = ("bytes" if self._share == 8 else "nibbles"), "float"
+        if self._source != "float":
+            self._name, self.number = f"{self._name}_{self._source[:-2]}", "int32_t"
+        self.each, self.scratch = not isinstance(weights.coefficients, tuple), SCRATCH[self.number]
+        self.numbers = self._word // self._share * self._entries
+        # Inputs per block, the first block and the one behind the last: of all full blocks, and of what is left.
+        full, rest = divmod(inputs, self._word)
+        self._blocks = [(self._word, 0, full)] * (full > 0) + [(rest, full, full + 1)] * (rest > 0)
+        helpers = {"APART": _APART, f"signed_sums {self._source}": self._typed(_SIGNED_SUMS)}
+        helpers[f"fill_{self._name}"] = self._typed(_FILL[self._share])
+        helpers |= {self._look_up(count): self._function(count) for count, _, _ in self._blocks}
+        frame.constants.helpers |= helpers
+        frame.constants.need(self.numbers + more, self.number)
+
+    def _typed(self, text: str) -> str:
+        """C code for real numbers as code for these inputs."""
+        if self._source == "float":
+            return text
+        for name in ("signed_sums", "fill_nibbles", "fill_bytes"):
+            text = text.replace(name, f"{name}_{self._source[:-2]}")
+        text = text.replace("(const float *x, int32_t stride", f"(const {self._source} *x, int32_t stride")
+        return text.replace("float", "int32_t").replace("0.0f", "0")
+
+    def _look_up(self, count: int) -> str:
+        return f"look_up_{-(-count // self._share)}_{self._name}{'_each' if self.each else ''}"
+
+    def _function(self, count: int) -> str:
+        terms = []
+        for table in range(-(-count // self._share)):
+            bits = f"w >> {table * self._share} & {self._entries - 1}" if table else f"w & {self._entries - 1}"
+            terms.append(f"t{table}[{bits}]")
+        tables = ", ".join(f"*t{k} = {self.scratch} + {k * self._entries}" for k in range(len(terms)))
+        while len(terms) > 1:  # in pairs, which wait less for each other
+            pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
+            terms = [f"({pair[0]} + {pair[1]})" if len(pair) == 2 else pair[0] for pair in pairs]
+        given, factor = ("const float *factors, ", "factors[unit] * ") if self.each else ("float factor, ", "factor * ")
+        if self.number != "float":
+            given = factor = ""
+        head = {"name": self._look_up(count), "number": self.number, "given": given}
+        return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
+
+    def calls(self, *, source: str, stride: int, use: str) -> list[str]:
+        """Statements that go through all inputs, `stride` apart from `source` on, block by block.
+
+        `use` are statements with the tables of block `block`, and LOOK_UP for the function.
+        """
+        lines = []
+        for count, begin, end in self._blocks:
+            place = f"{source} + block * {self._word * stride}"
+            lines += [
+                f"for (int32_t block = {begin}; block < {end}; block++) {{",
+                f"fill_{self._name}({place}, {stride}, {count}, {self.scratch});",
+                *use.replace("LOOK_UP", self._look_up(count)).split("\n"),
+                "}",
+            ]
+        return lines
+
+
+_APART = """
+#if defined(__GNUC__)
+#define APART __attribute__((noinline)) /* inside other loops it would run short of registers */
+#else
+#define APART
+#endif
+"""
+
+_SIGNED_SUMS = """
+/* All sums of four numbers with signs: bit k of the index is 1 for +, 0 for -. */
+static void signed_sums(const float *x, float *sums)
+{
+    const float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+    const float low[4] = {-a, b, -b, a}, high[4] = {-c, d, -d, c};
+    for (int32_t i = 0; i < 4; i++)
+        for (int32_t j = 0; j < 4; j++)
+            sums[4 * i + j] = high[i] + low[j];
+}
+"""
+
+_FILL = {
+    4: """
+/* The sums with signs of every four of `count` numbers. */
+static void fill_nibbles(const float *x, int32_t stride, int32_t count, float *tables)
+{
+    for (int32_t k = 0; k < count; k += 4, tables += 16) {
+        float four[4];
+        for (int32_t i = 0; i < 4; i++)
+            four[i] = k + i < count ? x[(k + i) * stride] : 0.0f;
+        signed_sums(four, tables);
+    }
+}
+""",
+    8: """
+/* The sums with signs of every eight of `count` numbers. */
+static void fill_bytes(const float *x, int32_t stride, int32_t count, float *tables)
+{
+    for (int32_t k = 0; k < count; k += 8, tables += 256) {
+        float eight[8], low[16], high[16];
+        for (int32_t i = 0; i < 8; i++)
+            eight[i] = k + i < count ? x[(k + i) * stride] : 0.0f;
+        signed_sums(eight, low);
+        signed_sums(eight + 4, high);
+        for (int32_t i = 0; i < 16; i++) {
+            float *t = tables + 16 * i;
+            const float h = high[i];
+            t[0] = h + low[0]; t[1] = h + low[1]; t[2] = h + low[2]; t[3] = h + low[3];
+            t[4] = h + low[4]; t[5] = h + low[5]; t[6] = h + low[6]; t[7] = h + low[7];
+            t[8] = h + low[8]; t[9] = h + low[9]; t[10] = h + low[10]; t[11] = h + low[11];
+            t[12] = h + low[12]; t[13] = h + low[13]; t[14] = h + low[14]; t[15] = h + low[15];
+        }
+    }
+}
+""",
+}
+
+_LOOK_UP = """
+/* Adds to every unit's sum what its word of signs picks from the tables. */
+APART static void {name}(const word *words, int32_t units, {given}{number} *restrict sums)
+{{
+    const {number} {tables};
+    for (int32_t unit = 0; unit < units; unit++) {{
+        const word w = words[unit];
+        sums[unit] += {factor}{sum};
+    }}
+}}
+"""

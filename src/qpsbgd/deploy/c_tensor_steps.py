@@ -38,11 +38,12 @@ def tensor_step(operation: Operation, frame: Frame) -> str:
             return _mean(operation, shape)
         case tensors.Transpose(order=order):
             steps = _steps(shape)
-            return _gathered(after, [steps[at] for at in order], 0)
+            return _gathered(after, f"in[{_index([steps[at] for at in order])}]")
         case tensors.Slice(axis=axis, start=start, keep=keep):
             steps, axis = _steps(shape), axis % len(shape)
-            kept = steps if keep else [*steps[:axis], *steps[axis + 1 :]]
-            return _gathered(after, kept, start * steps[axis])
+            place = f"{start * steps[axis]} + " if start else ""
+            place += _index(steps if keep else [*steps[:axis], *steps[axis + 1 :]])
+            return _gathered(after, f"in[{place}]")
         case tensors.Take():
             return _take(operation, frame)
         case tensors.Embedding(table=table):
@@ -73,21 +74,20 @@ def _index(steps: Sequence[int]) -> str:
     return " + ".join(terms) or "0"
 
 
-def _gathered(shape: Shape, steps: Sequence[int], start: int) -> str:
-    """Numbers of a shape that lie `steps` apart."""
-    place = f"{start} + {_index(steps)}" if start else _index(steps)
-    return nested(["int32_t k = 0;", *_loops(shape)], [f"out[k++] = in[{place}];"])
+def _gathered(shape: Shape, value: str, *before: str) -> str:
+    """One number after the other, for every place of a shape; `before` are statements before each."""
+    return nested(["int32_t k = 0;", *_loops(shape)], [*before, f"out[k++] = {value};"])
 
 
 def _take(operation: tensors.Take, frame: Frame) -> str:
-    shape, after = frame.before.shape, frame.after.shape
+    shape = frame.before.shape
     steps, axis = _steps(shape), operation.axis % len(shape)
     place = f"const int32_t from = {frame.array('places', operation.places)}[d{axis}];"
     rest = _index([0 if at == axis else step for at, step in enumerate(steps)])
     value = f"in[from * {steps[axis]} + {rest}]"
     if (operation.places < 0).any():
         value = f"from < 0 ? {float_text(operation.fill)} : {value}"
-    return nested(["int32_t k = 0;", *_loops(after)], [place, f"out[k++] = {value};"])
+    return _gathered(frame.after.shape, value, place)
 
 
 def _softmax(axis: int, shape: Shape) -> str:
@@ -142,7 +142,7 @@ def _combine(operation: tensors.Combine, frame: Frame) -> str:
         return nested([over("k", math.prod(second))], [f"out[k] = in[k] {sign} {other}[k];"])
     shape = frame.after.shape
     left, right = (_index(_repeated(one, len(shape))) for one in (first, second))
-    return nested(["int32_t k = 0;", *_loops(shape)], [f"out[k++] = in[{left}] {sign} {other}[{right}];"])
+    return _gathered(shape, f"in[{left}] {sign} {other}[{right}]")
 
 
 def _repeated(shape: Shape, rank: int) -> list[int]:

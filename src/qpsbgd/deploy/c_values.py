@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
@@ -13,7 +12,8 @@ from qpsbgd_runtime.operations import Array, Kind, Shape, words_of
 
 SCRATCH = {"float": "scratch", "int32_t": "whole_scratch"}
 """Names of the arrays of scratch memory, by type."""
-C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
+TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}
+"""C types of values, by kind."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +25,26 @@ class Values:
         shape: Shape of one sample.
         channels: C of the layout.
         image: Height and width of the layout, which flattening bits does not change.
+        type: In C.
         rows: Whether channels are the last dimension of the shape, and not the first.
         name: Name of the C variable.
-        type: In C.
     """
 
     kind: Kind
     shape: Shape
     channels: int
     image: tuple[int, int]
+    type: str
     rows: bool = False
     name: str = ""
-    type: str = "float"
 
     @classmethod
     def of(cls, kind: Kind, shape: Shape, *, rows: bool = False) -> Values:
         """Values of a shape; an image of more than two dimensions is one of many rows."""
         if rows:
-            return cls(kind, shape, shape[-1], (1, math.prod(shape[:-1])), rows=True)
+            return cls(kind, shape, shape[-1], (1, math.prod(shape[:-1])), TYPES[kind], rows=True)
         *rest, width = (1, *shape[1:])
-        return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width))
+        return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width), TYPES[kind])
 
     @property
     def positions(self) -> int:
@@ -65,41 +65,22 @@ class Values:
         return self.positions * (self.words(word) if self.kind == "bits" else self.channels)
 
 
-@dataclass(frozen=True)
-class SeenBy:
-    """Names of arrays: where the entries of a pixel begin, the positions whose windows see it, and where in them."""
-
-    begins: str
-    positions: str
-    places: str
-
-    def loop(self, entry: str, pixel: str) -> str:
-        """The loop over a pixel's entries."""
-        begins = f"{self.begins}[{pixel}"
-        return f"for (int32_t {entry} = {begins}]; {entry} < {begins} + 1]; {entry}++)"
-
-    def place(self, entry: str) -> str:
-        """Where in the window an entry's pixel is."""
-        return f"{self.places}[{entry}]" if self.places else "0"
-
-
 @dataclass
 class Constants:
     """The constant arrays of a network with `word` bits per word: their size and definitions.
 
-    Also functions that steps call, by name, and how many numbers they need besides their results, by C type.
+    Also functions that steps call, by name, and how many numbers steps need besides their results, by C type.
     """
 
     word: int
     bytes: int = 0
     texts: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
-    scratch: dict[str, int] = field(default_factory=lambda: {"float": 0, "int32_t": 0})
+    scratch: dict[str, int] = field(default_factory=dict)
 
-    def need(self, numbers: int, kind: str, helpers: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Reserve so many numbers of scratch memory for a step, and its helpers."""
-        self.helpers |= helpers
-        self.scratch[kind] = max(self.scratch[kind], numbers)
+    def need(self, numbers: int, kind: str) -> None:
+        """Reserve so many numbers of scratch memory for a step."""
+        self.scratch[kind] = max(self.scratch.get(kind, 0), numbers)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
@@ -110,7 +91,7 @@ class Constants:
         else:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
-            kind = C_TYPES[values.dtype.name]
+            kind = "float" if values.dtype == np.float32 else f"{values.dtype}_t"
             items = [float_text(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
         self.bytes += values.nbytes
         lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
@@ -119,42 +100,38 @@ class Constants:
         return name
 
 
-@dataclass(frozen=True)
 class Frame:
-    """The context of a step's C function: its number, what goes in and comes out, and the network's constants."""
+    """The context of a step's C function: its number, what goes in and comes out, and the network's constants.
 
-    number: int
-    inputs: tuple[Values, ...]
-    after: Values
-    constants: Constants
+    `before` is the first value that goes in.
+    """
 
-    @property
-    def before(self) -> Values:
-        """The first value that goes in."""
-        return self.inputs[0]
-
-    @property
-    def word(self) -> int:
-        """Bits of a word."""
-        return self.constants.word
+    def __init__(self, number: int, inputs: tuple[Values, ...], after: Values, constants: Constants) -> None:
+        self.number, self.inputs, self.after, self.constants = number, inputs, after, constants
+        self.before, self.word = inputs[0], constants.word
 
     def array(self, name: str, values: Array) -> str:
         """Define an array of the step's own, as `Constants.array` does; returns its name."""
         return self.constants.array(f"{name}{self.number}", values)
 
-    def lists(self, name: str, taps: Array, size: int) -> SeenBy:
-        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
+    def lists(self, name: str, taps: Array, pixel: str, size: int, entry: str) -> tuple[str, str, str]:
+        """A loop over the windows of `taps` (positions, window) that see a pixel, one of `size` in a line.
+
+        Returns its head, the position of entry `entry`, and where the pixel is in that window.
+        """
         order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
         begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
         parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
         if taps.shape[1] == 1:
             del parts["places"]
         none = np.zeros(1, np.int32)  # where all see padding alone: C has no empty arrays
-        names = {
-            what: self.array(f"{what}_of_{name}", values.astype(np.int32) if len(values) else none)
+        begin, *names = (
+            self.array(f"{what}_of_{name}", values.astype(np.int32) if len(values) else none)
             for what, values in parts.items()
-        }
-        return SeenBy(**({"places": ""} | names))
+        )
+        loop = f"for (int32_t {entry} = {begin}[{pixel}]; {entry} < {begin}[{pixel} + 1]; {entry}++)"
+        position, place = [*(f"{one}[{entry}]" for one in names), "0"][:2]
+        return loop, position, place
 
     def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
         """Define the rows and the columns of the image that windows see; returns their names."""
