@@ -15,10 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.module_functions import module_of
-from qpsbgd.deploy.modules import axis_of, known, to_numpy
+from qpsbgd.deploy.modules import axis_of, known, module_of, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
-from qpsbgd_runtime.operations import Dense, Operation, Reshape, Shape, Weights
+from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale
 
@@ -172,7 +171,7 @@ class _Functions:
         order = (*(at for at in range(len(shape)) if at not in axes), *axes)
         count = math.prod(shape[at] for at in axes)
         rows = Reshape(self.name, (math.prod(shape) // count, count))
-        value = self._emitted([Transpose(self.name, order), rows], value)
+        value = self.builder.chain([Transpose(self.name, order), rows], value)
         kept = tuple(1 if at in axes else size for at, size in enumerate(shape) if keepdim or at not in axes)
         return self.builder.emit(Reshape(self.name, kept), self.builder.apply(self.name, nn.MaxPool1d(count), value))
 
@@ -231,15 +230,10 @@ class _Functions:
         return self._part(value, axis_of(self.name, dim), index)
 
     def pad(self, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Traced:
-        return self._emitted(padded(self.name, self._shape(x), pad, mode=mode, value=value), x)
+        return self.builder.chain(padded(self.name, self._shape(x), pad, mode=mode, value=value), x)
 
     def interpolate(self, x: Any, *args: Any, **options: Any) -> Traced:
-        return self._emitted(interpolated(self.name, self._shape(x), *args, **options), x)
-
-    def _emitted(self, operations: Sequence[Operation], value: Traced) -> Traced:
-        for operation in operations:
-            value = self.builder.emit(operation, value)
-        return value
+        return self.builder.chain(interpolated(self.name, self._shape(x), *args, **options), x)
 
     def pow(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):

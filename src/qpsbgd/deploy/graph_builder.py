@@ -25,6 +25,7 @@ class Traced:
     Attributes:
         name: The module that computes it.
         module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
+        operation: The same as an operation: a pool or a clip, but not a norm.
         parent: What `module` is applied to.
         sums: The value with the sums of a layer, without gain and bias.
         real: The value in real numbers.
@@ -34,6 +35,7 @@ class Traced:
 
     name: str = ""
     module: nn.Module | None = None
+    operation: Operation | None = None
     parent: Traced | None = None
     sums: int | None = None
     real: int | None = None
@@ -60,15 +62,13 @@ class GraphBuilder:
             return Traced(name, module, sums=sums, steps=None if small is None else value.steps)
         if isinstance(module, SignActivation | QuantActivation):
             return self._activated(name, module, value)
-        if isinstance(module, (*kinds.NORMS, *kinds.CLIPS)) or (
-            isinstance(module, kinds.MAX_POOLS) and value.small is None
-        ):
-            if isinstance(module, kinds.NORMS):
-                kinds.norm_scale(name, module)  # raises if it has no statistics
+        if isinstance(module, kinds.NORMS):
+            kinds.norm_scale(name, module)  # raises if it has no statistics
             return Traced(name, module, parent=value)
-        for operation in kinds.operations_of(name, module, self.shape(value)):
-            value = self.emit(operation, value)
-        return value
+        operations = kinds.operations_of(name, module, self.shape(value))
+        if isinstance(module, kinds.CLIPS) or (isinstance(module, kinds.MAX_POOLS) and value.small is None):
+            return Traced(name, module, operations[0], value)
+        return self.chain(operations, value)
 
     def emit(self, operation: Operation, *values: Traced) -> Traced:
         """The result of an operation: of bits or numbers of 8 bits where it moves those, otherwise of real numbers."""
@@ -79,6 +79,12 @@ class GraphBuilder:
             first = self._operations[small - 1]  # real numbers are easier to move than bits
             return Traced(small=self._append(first, self._append(operation, *first.inputs)), steps=steps)
         return Traced(small=self._append(operation, small), steps=steps)
+
+    def chain(self, operations: Sequence[Operation], value: Traced) -> Traced:
+        """The result of operations one after the other."""
+        for operation in operations:
+            value = self.emit(operation, value)
+        return value
 
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
@@ -102,11 +108,9 @@ class GraphBuilder:
         number = next((n for n in (value.small, value.sums, value.real) if n is not None), None)
         if number is not None:
             return self._values[number].shape
-        assert value.module is not None and value.parent is not None
+        assert value.parent is not None
         before = self.shape(value.parent)
-        if before is None or not isinstance(value.module, kinds.MAX_POOLS):
-            return before
-        return kinds.operations_of(value.name, value.module, before)[0].shape_after(before)
+        return before if before is None or value.operation is None else value.operation.shape_after(before)
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -168,8 +172,17 @@ class GraphBuilder:
         while source.sums is None and source.parent is not None:
             between.insert(0, source)
             source = source.parent
-        if isinstance(source.module, BinaryLayer) and self._integer(source) and (pools := _placed_pools(between)):
-            return self._folded(module, source, between, pools)
+        layer, pools = source.module, _placed_pools(between)
+        if isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools:
+            modules = [
+                one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)
+            ]
+            sums = LayerSums(layer, modules, source.name, source.steps)
+            made = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
+            axis = _axis(layer, any(isinstance(one, kinds.NORMS) for one in modules))
+            number = self._applied(pools[0], source.sums)
+            number = self._applied(pools[1], self._append(replace(made, axis=axis), number))
+            return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
         if isinstance(module, SignActivation):
             return Traced(small=self._append(Sign(name), self._same_sign(name, self.real(value))))
         kinds.to_numpy(module.log2_scale, name, module)  # raises if it is not finite
@@ -186,40 +199,22 @@ class GraphBuilder:
         moved = self._append(Scale(name, np.ones(1, np.float32), -zero), clipped)
         return self._append(Combine(name, "multiply"), clipped, moved)
 
-    def _folded(
-        self, module: SignActivation | QuantActivation, sums: Traced, between: list[Traced], pools: _Pools
-    ) -> Traced:
-        assert isinstance(sums.module, BinaryLayer) and sums.sums is not None
-        modules = [
-            one.module for one in between if one.module is not None and not isinstance(one.module, kinds.MAX_POOLS)
-        ]
-        all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
-        made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
-        axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
-        number = self._applied(pools[0], sums.sums)
-        number = self._applied(pools[1], self._append(replace(made, axis=axis), number))
-        return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
-
     def _applied(self, waiting: Sequence[Traced], number: int) -> int:
         """The value behind modules that waited, pools or clips, of the value with a number."""
         for one in waiting:
-            assert one.module is not None
-            (operation,) = kinds.operations_of(one.name, one.module, self.shape(Traced(real=number)))
-            number = self._append(operation, number)
+            assert one.operation is not None
+            number = self._append(one.operation, number)
         return number
 
 
-_Pools = tuple[list[Traced], list[Traced]]
-
-
-def _placed_pools(between: Sequence[Traced]) -> _Pools | None:
+def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]] | None:
     """The pools that go before and behind the threshold that a sign becomes; None if one can go nowhere.
 
     A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes behind the
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
     norms = [place for place, one in enumerate(between) if isinstance(one.module, kinds.NORMS)]
-    pools = [(place, one) for place, one in enumerate(between) if isinstance(one.module, kinds.MAX_POOLS)]
+    pools = [(place, one) for place, one in enumerate(between) if isinstance(one.operation, MaxPool)]
     before = [one for place, one in pools if place < min(norms, default=0)]
     after = [one for place, one in pools if place > max(norms, default=-1)]
     return (before, after) if len(before) + len(after) == len(pools) else None

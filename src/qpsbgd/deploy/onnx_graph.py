@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,13 @@ class _Graph:
         line = self.node("Min", [self.node("Max", [line, bounds[0]]), bounds[1]])
         steps = self.node("Cast", [self.node("Div", [line, self.constant(unit, np.int64)])], to=TensorProto.FLOAT)
         found = self.node("Add", [steps, self.constant(least)])
-        for at, result in _exceptions(operation):  # one of every unit that has some left
+        exceptions: dict[int, list[Any]] = {}
+        for number, *one in reversed(operation.exceptions):
+            exceptions.setdefault(number, []).append(one)
+        for ones in itertools.zip_longest(*exceptions.values()):  # one of every unit that has some left
+            at, result = np.full(len(operation.factors), 0.5), np.zeros(len(operation.factors))  # no sum is a half
+            for number, one in zip(exceptions, ones, strict=True):
+                at[number], result[number] = one or (0.5, 0)
             hit = self.node("Equal", [x, constant(at, np.float32)])
             found = self.node("Where", [hit, constant(result, np.float32), found])
         return found
@@ -256,14 +263,3 @@ class _Graph:
 def _window(window: ops.Window) -> dict[str, Any]:
     sizes = {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
     return {**sizes, "pads": [side[end] for end in (0, 1) for side in window.sides]}
-
-
-def _exceptions(operation: Requantize) -> Iterator[tuple[Array, Array]]:
-    """Sums and results (units,), as many times as a unit has exceptions; no sum is a half."""
-    left = {unit: [one[1:] for one in operation.exceptions if one[0] == unit] for unit, *_ in operation.exceptions}
-    while any(left.values()):
-        at, result = np.full(len(operation.factors), 0.5), np.zeros(len(operation.factors))
-        for unit, ones in left.items():
-            if ones:
-                at[unit], result[unit] = ones.pop()
-        yield at, result

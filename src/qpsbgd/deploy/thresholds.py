@@ -23,6 +23,7 @@ from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd_runtime.operations import Array
 from qpsbgd_runtime.unit_operations import Requantize, Steps, Threshold
 
+_Function = Callable[[Tensor], Tensor]
 _MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a batch norm far off its inputs may have more
 
 
@@ -46,7 +47,7 @@ class LayerSums:
 
     def threshold(self) -> Threshold:
         """The comparison that gives the signs that torch computes."""
-        boundaries, flipped = self._boundaries(None, np.zeros(1))
+        boundaries, flipped = self._boundaries(lambda output: (output >= 0).to(torch.float64), np.ones(1))
         levels = np.where(flipped, 1 - boundaries[0], boundaries[0])
         return Threshold(self.name, levels.astype(np.int32), flipped)
 
@@ -58,7 +59,7 @@ class LayerSums:
         """
         steps = steps_of(activation)
         wanted = np.arange(steps.low + 1, steps.high + 1)
-        boundaries, flipped = self._boundaries(activation, wanted)
+        boundaries, flipped = self._boundaries(lambda x: activation(x).to(torch.float64) / activation.scale, wanted)
         lows, highs = (steps.low + (boundaries <= end).sum(0) for end in (-self.most, self.most))
         inner = (boundaries > -self.most) & (boundaries <= self.most)
         slopes, starts = _line(wanted[:, None], boundaries, inner)
@@ -83,10 +84,8 @@ class LayerSums:
         least, largest = (values.astype(np.int32) for values in (lows, highs))
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
 
-    def _boundaries(self, activation: QuantActivation | None, wanted: Array) -> tuple[Array, Array]:
+    def _boundaries(self, activation: _Function, wanted: Array) -> tuple[Array, Array]:
         """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round.
-
-        Without an activation they are for a sign, which is wanted to be 0, and −1 below.
 
         Raises:
             ValueError: Parameters are not finite.
@@ -102,7 +101,7 @@ class LayerSums:
             low, high = np.where(reached | (low == high), low, middle + 1), np.where(reached, middle, high)
         return low, flipped
 
-    def _results(self, activation: QuantActivation | None, sums: Array) -> Array:
+    def _results(self, activation: _Function, sums: Array) -> Array:
         """Torch's results for sums (…, units), in the layout in which it computes the layer's outputs."""
         layer, between = self.layer, self.between
         scale = 1.0 if self.steps is None else self.steps.scale
@@ -125,11 +124,7 @@ class LayerSums:
                     output = module(output)
             if not output.isfinite().all():
                 raise ValueError(f"{self.name}: gain, bias or batch norm are not finite; train the model again")
-            if activation is None:
-                output = (output >= 0).to(torch.float64) - 1
-            else:
-                output = activation(output).to(torch.float64) / activation.scale
-        found: Array = output.cpu().numpy()
+            found: Array = activation(output).cpu().numpy()
         return found if found.ndim == 2 else found[0].T
 
 
@@ -138,7 +133,7 @@ def steps_of(activation: QuantActivation) -> Steps:
     return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
 
 
-VANISHING: dict[str, Callable[[Tensor], Tensor]] = {
+VANISHING: dict[str, _Function] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu tanh": functools.partial(F.gelu, approximate="tanh"),
