@@ -29,6 +29,9 @@ from qpsbgd_runtime.operations import Operation, Shape
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 """Functions that change their first argument."""
 
+_ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
+"""Modules of torch's own that are traced."""
+
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
@@ -66,26 +69,17 @@ class _Proxy(fx.Proxy):
 
     def __getattr__(self, name: str) -> Any:
         like = self.node.meta.get("like")
-        if like is None or name not in ("shape", "ndim", "dtype", "device", "is_cuda", "is_nested", "requires_grad"):
-            return super().__getattr__(name)
-        return self.size() if name == "shape" else getattr(like, name)
-
-    def size(self, dim: int | None = None) -> Any:
-        like = self.node.meta.get("like")
-        if like is None or dim == 0:
-            return self.tracer.create_proxy("call_method", "size", (self, *(() if dim is None else (dim,))), {})
-        sizes = (self.size(0), *like.shape[1:])
-        return sizes if dim is None else sizes[dim]
+        if like is not None and name in ("shape", "size"):
+            sizes = (super().__getattr__("size")(0), *like.shape[1:])
+            return sizes if name == "shape" else lambda dim=None: sizes if dim is None else sizes[dim]
+        known = like is not None and name in ("dim", "ndim", "dtype", "device", "is_cuda", "is_nested", "requires_grad")
+        return getattr(like, name) if known else super().__getattr__(name)
 
     def __iter__(self) -> Iterator[Any]:
         parts: int | None = self.node.meta.get("parts")
         if parts is None:
             return super().__iter__()
         return (self.tracer.create_proxy("call_function", operator.getitem, (self, at), {}) for at in range(parts))
-
-    def dim(self) -> Any:
-        like = self.node.meta.get("like")
-        return self.tracer.create_proxy("call_method", "dim", (self,), {}) if like is None else like.ndim
 
     # fx records `x += y` as `x = x + y`, which is another thing where x has a second name.
     def _changed(self, function: Callable[..., Any], other: Any) -> Any:
@@ -155,9 +149,12 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._following:
             return forward(*args, **kwargs)
-        if type(m) in _ENCODERS and "forward" not in vars(m):
-            forward = functools.partial(_ENCODERS[type(m)], m)
-        with self.naming(self.path_of_module(m), m):
+        name = self.path_of_module(m)
+        if type(m) in _ENCODERS:
+            _check_encoder(m, *args[1:], *kwargs.values())
+            if self._builder.shape(self._builder.input) is None:
+                raise RefusedError(f"{name} depends on the shape of a sample: give input_shape, such as (16, 64)")
+        with self.naming(name, m):
             return super().call_module(m, forward, args, kwargs)
 
     @contextlib.contextmanager
@@ -258,38 +255,14 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
         return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
 
 
-def _encoder_layer(layer: nn.TransformerEncoderLayer, src: Any, *masks: Any, **options: Any) -> Any:
-    """Attention and two linear layers, each with a norm and a shortcut."""
-    _check_masks(*masks, *options.values())
-    if {"_sa_block", "_ff_block"} & set(vars(layer)):
-        raise RefusedError("a TransformerEncoderLayer with blocks of its own cannot be deployed; subclass it instead")
-    if not layer.self_attn.batch_first:
-        raise RefusedError("a TransformerEncoderLayer must take the batch first: build it with batch_first=True")
-    if layer.norm_first:
-        src = src + layer._sa_block(layer.norm1(src), None, None)
-        return src + layer._ff_block(layer.norm2(src))
-    src = layer.norm1(src + layer._sa_block(src, None, None))
-    return layer.norm2(src + layer._ff_block(src))
-
-
-def _encoder(encoder: nn.TransformerEncoder, src: Any, *masks: Any, **options: Any) -> Any:
-    """The layers one after the other, and a norm where there is one."""
-    _check_masks(*masks, *options.values())
-    for layer in encoder.layers:
-        src = layer(src)
-    return src if encoder.norm is None else encoder.norm(src)
-
-
-def _check_masks(*given: Any) -> None:
-    if any(one is not None and one is not False for one in given):
+def _check_encoder(encoder: nn.Module, *masks: Any) -> None:
+    """Refuse what would not be torch's own encoder, or its layer, without masks."""
+    if any(one is not None and one is not False for one in masks):
         raise RefusedError(
             "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
             "F.scaled_dot_product_attention"
         )
-
-
-_ENCODERS: dict[type[nn.Module], Callable[..., Any]] = {
-    nn.TransformerEncoderLayer: _encoder_layer,
-    nn.TransformerEncoder: _encoder,
-}
-"""What is traced in place of these modules' own forward, which cannot be: their parts, in evaluation mode."""
+    if {"_sa_block", "_ff_block"} & set(vars(encoder)):
+        raise RefusedError("a TransformerEncoderLayer with blocks of its own cannot be deployed; subclass it instead")
+    if isinstance(encoder, nn.TransformerEncoderLayer) and not encoder.self_attn.batch_first:
+        raise RefusedError("a TransformerEncoderLayer must take the batch first: build it with batch_first=True")
