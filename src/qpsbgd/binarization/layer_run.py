@@ -190,16 +190,14 @@ class LayerRun:
 
     def _moments(self, layer: nn.Module, name: str, reader: Reader) -> Moments:
         """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
-        groups, inputs, _ = matrices(layer).shape
-        moments, followed = Moments(groups, inputs), self.reference is not None
+        moments, reference = Moments(*matrices(layer).shape[:2]), self.reference
         for number, batch in enumerate(self.passes.batches):
-            seen = self.passes.seen(layer, number, sums=followed)
-            wanted = None if seen is None or self.reference is None else self.reference.targets(name, number, seen)
-            if seen is None or (followed and wanted is None):
-                continue
-            mask, at = self._chosen(batch, seen.x, reader)
-            targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
-            moments.add(reader.plain_rows(seen.x[mask], at), targets)
+            seen = self.passes.seen(layer, number, sums=reference is not None)
+            wanted = None if seen is None or reference is None else reference.targets(name, number, seen)
+            if seen is not None and (wanted is not None or reference is None):
+                mask, at = self._chosen(batch, seen.x, reader)
+                targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
+                moments.add(reader.plain_rows(seen.x[mask], at), targets)
         if not moments.count:
             raise ValueError(f"{name}: {NO_ROWS}")
         return moments

@@ -33,6 +33,7 @@ class Moments:
             self._shift = summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
             self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=rows.device)
             self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=rows.device)
+            self._target_sum = self._cross = self._sum.new_zeros(1)
         for part in torch.split(rows, AT_ONCE):
             around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
@@ -40,17 +41,12 @@ class Moments:
                 upper = around[..., start : start + BLOCK].mT @ around[..., start:]
                 self._products[:, start : start + BLOCK, start:] += upper
         if targets is not None:
-            self._add_targets(summable(rows), summable(targets))
+            wanted = summable(targets).reshape(len(rows), groups, -1).transpose(0, 1)
+            around = summable(rows).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
+            self._cross = self._cross + around.mT @ wanted
+            self._target_sum = self._target_sum + wanted.sum(1)
         self.count += len(rows)
         _check(self._products, "the squares of its inputs overflow")
-
-    def _add_targets(self, rows: Tensor, targets: Tensor) -> None:
-        groups, inputs = self._shape
-        wanted = targets.reshape(len(rows), groups, -1).transpose(0, 1)
-        cross = (rows.reshape(-1, groups, inputs).transpose(0, 1) - self._shift).mT @ wanted
-        new = not self._cross.numel()
-        self._cross = cross.double() if new else self._cross + cross
-        self._target_sum = wanted.sum(1).double() if new else self._target_sum + wanted.sum(1)
 
     @property
     def target_mean(self) -> Tensor:

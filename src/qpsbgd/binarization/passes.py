@@ -10,6 +10,7 @@ Passes through the float network beside it give the outputs t that a layer shoul
 
 x and x̂ are the layer's inputs in the float network and in the binary one. Where its output, times the scale d of a norm
 behind it, is added to another term, r and r̂ are that term in both: so errors do not add up along residual branches.
+A branch goes from a layer through batch norms in evaluation mode, dropout and identities to a sum.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,21 +28,92 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from qpsbgd.binarization.branches import Branch, Sums
 from qpsbgd.nn.conversion import is_converted
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
-
+LEAST_SCALE = 1e-3
+"""Channels that a norm scales down below this share of the largest make up for nothing."""
 
 WHOLE = -1
 
 
 class _Reached(BaseException):
     """Ends a pass; not an Exception, so that no model catches it."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A layer's output on its way to a sum: a tensor that has not changed since, and the norms that it went through."""
+
+    layer: nn.Module
+    output: Tensor
+    version: int
+    norms: tuple[_BatchNorm, ...] = ()
+
+    def through(self, module: nn.Module, output: Tensor) -> Branch:
+        """The branch after one more module."""
+        norms = (*self.norms, module) if isinstance(module, _BatchNorm) else self.norms
+        return Branch(self.layer, output, output._version, norms)
+
+    def scale(self) -> Tensor | None:
+        """The factor per channel between the layer's output and the sum; None without norms."""
+        scale = None
+        for norm in self.norms:
+            assert norm.running_var is not None
+            one = (norm.running_var + norm.eps).rsqrt()
+            one = one if norm.weight is None else one * norm.weight.detach()
+            scale = one if scale is None else scale * one
+        return scale
+
+    def undone(self, error: Tensor) -> Tensor:
+        """The change of the layer's output that changes the sum by `error`."""
+        scale = self.scale()
+        if scale is None:
+            return error
+        small = scale.abs() < LEAST_SCALE * scale.abs().amax()
+        factor = torch.where(small, 0.0, 1 / torch.where(small, 1.0, scale))
+        return error * factor.reshape(-1, *(1,) * (error.ndim - 2))
+
+
+class Sums(TorchFunctionMode):
+    """While entered, calls `found(branch, other)` before a branch is added to a tensor of its shape; that may raise."""
+
+    def __init__(self, found: Callable[[Branch, Tensor], None]) -> None:
+        super().__init__()
+        self._found = found
+        self._branches: dict[int, Branch] = {}
+
+    def begin(self, layer: nn.Module, output: Any) -> None:
+        """A layer has given an output."""
+        if isinstance(output, Tensor):
+            self._branches[id(output)] = Branch(layer, output, output._version)
+
+    def called(self, module: nn.Module, args: Sequence[Any], output: Any) -> bool:
+        """Some module has been called: whether a branch goes on, through a norm or what changes nothing."""
+        branch = self._branch(args[0]) if args else None
+        fixed = isinstance(module, _BatchNorm) and module.running_var is not None and not module.training
+        if branch is None or not (fixed or isinstance(module, _DropoutNd | nn.Identity)):
+            return False
+        self._branches[id(output)] = branch.through(module, output)
+        return True
+
+    def _branch(self, value: Any) -> Branch | None:
+        branch = self._branches.get(id(value)) if isinstance(value, Tensor) else None
+        return branch if branch is not None and value._version == branch.version else None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("add", "add_", "__add__", "__radd__", "__iadd__") and not kwargs:
+            for one, other in (args[:2], args[1::-1]):
+                branch = self._branch(one)
+                if branch is not None and isinstance(other, Tensor) and other.shape == one.shape:
+                    self._found(branch, other)
+        return func(*args, **(kwargs or {}))
 
 
 class Seen(NamedTuple):

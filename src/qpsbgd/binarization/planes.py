@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -128,11 +127,28 @@ class Fit:
 
     def search(self, effort: Effort) -> None:
         """Lower the energies of given planes, column by column: feedback within range, then kicks or the solver."""
-        self._feed_back_within_range()
-        if effort.solver == "kicks":
-            self._kick(effort)
-        else:
-            self._ask(effort)
+        metric = self.metric.float()
+        feedback, space = Feedback(metric, RIDGES), Range(metric, self.weights.float())
+        for steps in STEPS:
+            point = space.nearest(self.scales.sum(0).float(), steps=steps)
+            for planes in feedback.planes(point, self.scales.float()):
+                self.take(planes)
+        bits, kicks = len(self.planes), effort.solver == "kicks"
+        search = PlaneSearch(self.metric, effort.generator) if kicks else None
+        sweeps = SWEEPS if bits > 1 else 1 if kicks else TURNS
+        for turn in range(sweeps * bits):
+            bit = turn % bits
+            planes, scales, target = self.planes.clone(), self.scales[bit], self._target(bit)
+            if search is not None:
+                rounds = -(-effort.rounds // sweeps)
+                planes[bit] = search.lowered(target, planes[bit], scales, rounds=rounds, fixed=self.fixed)
+            else:
+                assert isinstance(effort.solver, Solver)
+                scales = scales.clamp(min=torch.finfo(scales.dtype).tiny)
+                unit = self.metric.diagonal().mean()
+                family = QuboFamily(self.metric / unit, -2 * target / (unit * scales))
+                planes[bit] = effort.solver.solve(family).spins
+            self.take(planes, always=kicks)
 
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
@@ -141,37 +157,6 @@ class Fit:
         better = (lost < own) | always
         self.planes, self.scales = torch.where(better, planes, self.planes), torch.where(better, scales, self.scales)
         self._lost = torch.where(better, lost, own)
-
-    def _feed_back_within_range(self) -> None:
-        metric = self.metric.float()
-        feedback, space = Feedback(metric, RIDGES), Range(metric, self.weights.float())
-        for steps in STEPS:
-            point = space.nearest(self.scales.sum(0).float(), steps=steps)
-            for planes in feedback.planes(point, self.scales.float()):
-                self.take(planes)
-
-    def _kick(self, effort: Effort) -> None:
-        bits = len(self.planes)
-        search = PlaneSearch(self.metric, effort.generator)
-        sweeps = 1 if bits == 1 else SWEEPS
-        options: dict[str, Any] = {"rounds": -(-effort.rounds // sweeps), "fixed": self.fixed}
-        for turn in range(sweeps * bits):
-            bit = turn % bits
-            self.planes[bit] = search.lowered(self._target(bit), self.planes[bit], self.scales[bit], **options)
-            self.refit()
-
-    def _ask(self, effort: Effort) -> None:
-        """Let a solver answer the families of all planes in turn; better answers are taken, column by column."""
-        assert isinstance(effort.solver, Solver)
-        bits = len(self.planes)
-        for turn in range(TURNS if bits == 1 else SWEEPS * bits):
-            bit = turn % bits
-            scales = self.scales[bit].clamp(min=torch.finfo(self.scales.dtype).tiny)
-            unit = self.metric.diagonal().mean()
-            solution = effort.solver.solve(QuboFamily(self.metric / unit, -2 * self._target(bit) / (unit * scales)))
-            planes = self.planes.clone()
-            planes[bit] = solution.spins
-            self.take(planes)
 
     def _target(self, bit: int) -> Tensor:
         """Q r for what the other planes leave of the weights."""

@@ -31,7 +31,13 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
         ValueError: A layer that was named cannot be binarised, or there is nothing to do.
     """
     candidates = {module: name for name, module in model.named_modules() if is_converted(module)}
-    reasons = _reasons(model, candidates, calls)
+    uses, reasons = parameter_uses(model), Texts()
+    for module in candidates:
+        reason = refusal(module, uses)
+        if not reason and calls.get(module, 0) != 1:
+            reason = "it is used more than once" if module in calls else "the first calibration batch never reaches it"
+        if reason:
+            reasons[module] = reason
     if layers is None:
         order = [module for module in calls if module in candidates]
         left = {*(() if first else order[:1]), *(() if last else order[-1:])}
@@ -57,17 +63,6 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
         )
     real = {module: name for module, name in candidates.items() if module not in chosen and module not in reasons}
     return Selection(chosen, real, kept)
-
-
-def _reasons(model: nn.Module, candidates: Collection[nn.Module], calls: Mapping[nn.Module, int]) -> Texts:
-    uses, reasons = parameter_uses(model), {}
-    for module in candidates:
-        reason = refusal(module, uses)
-        if not reason and calls.get(module, 0) != 1:
-            reason = "it is used more than once" if module in calls else "the first calibration batch never reaches it"
-        if reason:
-            reasons[module] = reason
-    return reasons
 
 
 def _named(candidates: Texts, layers: Collection[str], reasons: Texts) -> Texts:

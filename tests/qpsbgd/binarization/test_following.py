@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.branches import Branch, Sums
-from qpsbgd.binarization.passes import Passes, Seen
+from qpsbgd.binarization.passes import Branch, Passes, Seen, Sums
 
 
 class Block(nn.Module):
