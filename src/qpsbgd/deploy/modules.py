@@ -82,7 +82,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
         options: dict[str, Any] = {"mode": _PADS[type(module)], "value": getattr(module, "value", None)}
         return padded(name, known(name, shape), _sizes(module.padding, 2), **options)
     if isinstance(module, nn.Upsample):
-        options = {"mode": module.mode, "align_corners": module.align_corners}
+        options = {name: getattr(module, name) for name in ("mode", "align_corners", "recompute_scale_factor")}
         return interpolated(name, known(name, shape), module.size, module.scale_factor, **options)
     if isinstance(module, nn.Embedding):
         if module.max_norm is not None:

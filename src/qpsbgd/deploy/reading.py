@@ -10,6 +10,7 @@ import functools
 import inspect
 import operator
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,12 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     builder = GraphBuilder(input_shape)
+    tracer = _Tracer(builder)
     if type(model) in _ENCODERS:
         model = nn.Sequential(model)
-    if isinstance(model, kinds.SUPPORTED):
-        return builder.finished(builder.apply("the model", model, builder.input))
-    if fx.Tracer().is_leaf_module(model, ""):
-        raise kinds.unsupported("", model)
-    tracer, before = _Tracer(builder), set(vars(model))
+    elif tracer.is_leaf_module(model, ""):
+        model = nn.Sequential(OrderedDict({"the model": model}))
+    before = set(vars(model))
     try:
         with evaluating(model), tracer.naming("", model):
             tracer.trace(model)

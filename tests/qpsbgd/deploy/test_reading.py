@@ -118,6 +118,18 @@ def test_a_module_of_torch_that_cannot_be_expressed_is_refused_by_itself_in_the_
         pack(nn.LSTM(4, 4))
 
 
+def test_a_single_layer_with_a_forward_or_hooks_of_its_own_is_not_taken_for_a_plain_one():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model, x = Doubled(4, 3), torch.randn(5, 4)
+    np.testing.assert_allclose(pack(model)(x.numpy()), model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    for layer, message in ((Hooked(4, 4), r"\(Hooked\) cannot be expressed"), (with_hook(), "has forward hooks")):
+        with pytest.raises(ValueError, match=f"the model .*{message}"):
+            pack(layer)
+
+
 def test_a_model_of_several_inputs_or_outputs_is_refused():
     with pytest.raises(ValueError, match="must take one input, but it takes mask, too"):
         pack(WithMask())

@@ -213,6 +213,7 @@ MODULES = [
     ),
     *(nn.ZeroPad2d(1), nn.ConstantPad2d((0, 1, 2, 0), 1.5), nn.ReplicationPad2d((2, 1, 0, 3)), nn.CircularPad2d(2)),
     *(nn.Upsample((9, 3)), nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), nn.Upsample(5)),
+    nn.Upsample(scale_factor=0.7, mode="bilinear", recompute_scale_factor=True),
     *(nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d((1, 7)), nn.AdaptiveMaxPool2d((2, None)), nn.AdaptiveAvgPool2d(4)),
     *(nn.BatchNorm2d(4, affine=False), nn.BatchNorm2d(4, eps=0.5), nn.Conv2d(4, 6, (2, 3), groups=2, bias=False)),
     *(nn.Linear(7, 3), nn.Conv2d(4, 2, 3, (2, 1), (1, 2), dilation=(2, 1), padding_mode="reflect"), nn.Dropout2d()),
