@@ -14,7 +14,7 @@ import numpy as np
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
-from qpsbgd_runtime.operations import Array, Shape
+from qpsbgd_runtime.operations import Shape
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _UNROLLED = 16
@@ -55,7 +55,7 @@ def step(operation: ops.Operation, frame: Frame) -> str:
 def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame) -> str:
     """The statements of a layer of bits, and of the threshold behind it where there is one."""
     if isinstance(operation, ops.Convolution):
-        return _convolved_bits(operation, threshold, frame)
+        return (_patches if operation.groups == 1 else _grouped)(operation, threshold, frame)
     signs, before = operation.weights.array[0], frame.before
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
@@ -71,17 +71,13 @@ def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame)
     return nested([*loops, over("unit", frame.after.channels)], body, before=setup, after=finish)
 
 
-Store = tuple[list[str], list[str], list[str]]
-
-
-def _convolved_bits(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+def _grouped(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+    """A convolution of bits in several groups, bit by bit."""
     before, after = frame.before, frame.after
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, frame)
-    setup, store, finish = storing = _store(threshold, frame)
+    setup, store, finish = _store(threshold, frame)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
-    if operation.groups == 1:
-        return _patches(signs, (loops, at), storing, frame)
     name, width = frame.array("weights", signs), -(-inputs // frame.word)
     body = [
         *("int32_t differing = 0, products = 0;", *loops),
@@ -94,16 +90,18 @@ def _convolved_bits(operation: ops.Convolution, threshold: Threshold | None, fra
     return nested([*_over_image(after), over("unit", after.channels)], body, before=setup, after=finish)
 
 
-def _patches(signs: Array, window: tuple[list[str], str], storing: Store, frame: Frame) -> str:
-    """A convolution of bits (units, …window, channels), in one group: all bits of a patch stand side by side."""
-    (loops, at), (setup, store, finish), channels = window, storing, frame.before.channels
-    count, words = signs[0].size, -(-signs[0].size // frame.word)
-    name = frame.array("weights", signs.reshape(len(signs), -1))
+def _patches(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+    """A convolution of bits in one group: all bits of a patch stand side by side."""
+    channels, units = frame.before.channels, frame.after.channels
+    size, loops, at = _window(operation.window, frame)
+    setup, store, finish = _store(threshold, frame)
+    signs = operation.weights.array[0].reshape(units, channels, *size).transpose(0, 2, 3, 1).reshape(units, -1)
+    name, count, words = frame.array("weights", signs), signs.shape[1], -(-signs.shape[1] // frame.word)
     padded = "    continue;" in loops
     body = [
         f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
         *(["int32_t products = 0;"] if padded else []),
-        *(*loops, f"const int32_t place = (dy * {signs.shape[2]} + dx) * {channels};"),
+        *(*loops, f"const int32_t place = (dy * {size[1]} + dx) * {channels};"),
         f"add_bits(in + ({at}) * {frame.before.words(frame.word)}, {channels}, place, patch);",
     ]
     if padded:
@@ -114,7 +112,7 @@ def _patches(signs: Array, window: tuple[list[str], str], storing: Store, frame:
         if padded:
             body += [f"if (products == {count}) {{" if inside else "else {"]
         body += [
-            f"{over('unit', len(signs))} {{",
+            f"{over('unit', units)} {{",
             f"const word *row = {name} + unit * {words};",
             *_differing("patch", words, "" if inside else " & seen[k]"),
             f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
@@ -140,7 +138,7 @@ def _over_all(values: Values) -> list[str]:
     return [over("at", values.positions), over("unit", values.channels)]
 
 
-def _store(threshold: Threshold | None, frame: Frame, at: str = "at") -> Store:
+def _store(threshold: Threshold | None, frame: Frame, at: str = "at") -> tuple[list[str], list[str], list[str]]:
     """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
     word, units, words = frame.word, frame.after.channels, frame.after.words(frame.word)
     if threshold is None:
