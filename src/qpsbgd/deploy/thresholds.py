@@ -110,12 +110,11 @@ class LayerSums:
         if not isinstance(layer, BinaryLinear):
             grid = grid.T[None]  # (1, units, positions), as of images
         with torch.no_grad():
-            output = grid.contiguous()
-            if (scales := layer.plane_scales) is not None:
-                output = output * scales.reshape(-1, *(1,) * (output.ndim - 2))
-            output = layer.gain * output
+            scales, units = layer.plane_scales, (-1, *(1,) * (grid.ndim - 2))
+            factor = layer.gain if scales is None else (layer.gain * scales).reshape(units)
+            output = factor * grid.contiguous()
             if layer.bias is not None:
-                output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])
+                output = output + layer.bias.reshape(units)
             for module in between:
                 if isinstance(module, _BatchNorm):  # as in evaluation mode, whatever its mode is
                     statistics = module.running_mean, module.running_var

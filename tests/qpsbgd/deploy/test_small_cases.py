@@ -117,3 +117,14 @@ def test_a_line_is_exact_without_exceptions_up_to_the_largest_sum():
         found = (sums * int(made.factors[0]) + int(made.offsets[0])) >> made.shift
         np.testing.assert_array_equal(np.clip(found, made.lows[0], made.highs[0]), expected.numpy() / 2)
         assert (made.lows[0], made.highs[0]) == (expected.min() / 2, expected.max() / 2)
+
+
+@pytest.mark.parametrize("end", [SignActivation, lambda: QuantActivation(signed=True)])
+def test_learned_scales_round_as_in_torch_where_a_bias_makes_a_tie(end):
+    torch.manual_seed(0)
+    layer, x = BinaryLinear(15, 400, bias=True, scale="learned"), torch.randn(300, 15)
+    model = nn.Sequential(SignActivation(), layer, end())
+    with torch.no_grad():
+        layer.scale.uniform_(0.2, 1.5)
+        layer.bias.copy_(-layer(SignActivation()(x[0])))
+        np.testing.assert_array_equal(pack(model)(x.numpy()), model.eval()(x).numpy())
