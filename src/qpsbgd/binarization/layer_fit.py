@@ -45,14 +45,10 @@ def weight_like(layer: Any, matrices: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerFit:
-    """The planes and scales of all groups of a layer.
+    """The planes ±1 (bits, n, groups · m) and scales (bits, groups · m) of all groups of a layer.
 
-    Attributes:
-        planes: ±1, (bits, n, groups · m).
-        scales: (bits, groups · m).
-        margins: What a flip costs, (bits, n, groups · m).
-        errors: w − ŵ by group, (groups, n, m).
-        lost: Share of the outputs' energy that was lost after each stage that was made.
+    Margins are what flips cost, one per entry of the planes; errors are w − ŵ by group (groups, n, m), and `lost` has
+    the share of the outputs' energy that was lost after each stage that was made.
     """
 
     planes: Tensor

@@ -49,14 +49,9 @@ class Effort:
 
 @dataclass
 class Fit:
-    """Planes and scales for weights W (n, m) in the metric Q (n, n), all in double precision.
+    """Planes ±1 (bits, n, m) and scales (bits, m) for weights W (n, m) in the metric Q (n, n), in double precision.
 
-    Attributes:
-        metric: Q, positive definite.
-        weights: W.
-        planes: ±1, (bits, n, m).
-        scales: (bits, m), not negative.
-        fixed: Whether scales stand as they are.
+    Q is positive definite, and no scale is negative; those that are `fixed` stand as they are.
     """
 
     metric: Tensor

@@ -18,16 +18,10 @@ TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "
 
 @dataclass(frozen=True)
 class Values:
-    """The values between two steps.
+    """The values between two steps, by kind and shape per sample, and the C variable and its type that hold them.
 
-    Attributes:
-        kind: Real numbers, bits, numbers of 8 bits or sums.
-        shape: Shape of one sample.
-        channels: C of the layout.
-        image: Height and width of the layout, which flattening bits does not change.
-        type: In C.
-        rows: Whether channels are the last dimension of the shape, and not the first.
-        name: Name of the C variable.
+    They are laid out as channels of an image (height, width), which flattening bits does not change; channels are the
+    last dimension of the shape where they are `rows`, otherwise the first.
     """
 
     kind: Kind

@@ -214,16 +214,12 @@ class _Functions:
         if type(index) is int:
             start = index if index >= 0 else index + self._shape(value)[axis]
             return self.builder.emit(Slice(self.name, axis, start, start + 1, False), value)
-        size = self._shape(value)[axis]
-        if isinstance(index, Tensor | list):
-            places = np.arange(size, dtype=np.int32)[np.asarray(index)]
-        elif isinstance(index, slice):
-            start, stop, step = index.indices(size)
-            if step == 1:
-                return self.builder.emit(Slice(self.name, axis, start, stop), value)
-            places = np.arange(start, stop, step, dtype=np.int32)
-        else:
+        if not isinstance(index, slice | Tensor | list):
             raise ValueError(f"{self.name} must take numbers, ranges or constant lists of numbers, got {index!r}")
+        size = self._shape(value)[axis]
+        if isinstance(index, slice) and (taken := range(size)[index]).step == 1:
+            return self.builder.emit(Slice(self.name, axis, taken.start, taken.stop), value)
+        places = np.arange(size, dtype=np.int32)[index if isinstance(index, slice) else np.asarray(index)]
         return self.builder.emit(Take(self.name, axis, places), value)
 
     def index_select(self, value: Any, dim: int, index: Tensor) -> Traced:

@@ -89,16 +89,14 @@ class GraphBuilder:
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
         if value.real is None:
-            if value.small is not None and value.steps is None:
-                value.real = self._append(Spins("output"), value.small)
-            elif value.small is not None and value.steps is not None:
-                factor = np.full(1, value.steps.scale, np.float32)
-                value.real = self._append(Scale("output", factor, np.zeros(1, np.float32)), value.small)
-            elif value.sums is not None or isinstance(value.module, kinds.NORMS):
-                value.real = self._scaled(value)
-            else:
-                assert value.parent is not None
+            if value.small is not None:
+                one = np.ones(1, np.float32)
+                whole = None if value.steps is None else Scale("output", value.steps.scale * one, 0 * one)
+                value.real = self._append(whole or Spins("output"), value.small)
+            elif value.operation is not None and value.parent is not None:
                 value.real = self._applied([value], self.real(value.parent))
+            else:
+                value.real = self._scaled(value)
         return value.real
 
     def shape(self, value: Traced) -> Shape | None:
