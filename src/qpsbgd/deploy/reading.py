@@ -141,10 +141,8 @@ class _Tracer(fx.Tracer):
         return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if type(m) in _ENCODERS:
-            return False
         leaf = type(m) in kinds.SUPPORTED or isinstance(m, BinaryLayer)
-        return leaf or super().is_leaf_module(m, module_qualified_name)
+        return leaf or (super().is_leaf_module(m, module_qualified_name) and type(m) not in _ENCODERS)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._following:
