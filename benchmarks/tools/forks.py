@@ -1,4 +1,4 @@
-"""Programs and functions in processes of their own, which may crash, hang or starve; for attacks.py and mutants.py."""
+"""Programs and functions in processes of their own, which may crash or starve; for attacks.py."""
 
 import contextlib
 import multiprocessing
@@ -7,8 +7,9 @@ import resource
 import signal
 import subprocess
 import sys
-import traceback
 from pathlib import Path
+
+FORKS = multiprocessing.get_context("fork")
 
 
 def output(code, **settings):
@@ -18,37 +19,16 @@ def output(code, **settings):
     return done.stdout if done.returncode == 0 else None
 
 
-def in_fork(function, *arguments, log=None, patience=None):
-    """What a function returns in a fork of this process, which itself never solves; None if it does not end well.
-
-    Args:
-        log: A file for what it prints.
-        patience: Seconds after which it is killed, with all that it has started.
-    """
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = os.fork()
-    if child == 0:
-        try:
-            if patience is not None:
-                os.setsid()
-            if log is not None:
-                with Path(log).open("wb") as file:
-                    os.dup2(file.fileno(), 1)
-                    os.dup2(file.fileno(), 2)
-            there.send(function(*arguments))
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+def in_fork(function, *arguments):
+    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
+    here, there = FORKS.Pipe(duplex=False)
+    child = FORKS.Process(target=lambda: there.send(function(*arguments)))
+    child.start()
     there.close()
     found = None
     with contextlib.suppress(EOFError):
-        if here.poll(patience):
-            found = here.recv()
-        else:
-            os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+        found = here.recv()
+    child.join()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from attacks.json and the reports of mutants.py and binding_mutants.py."""
+"""The tables of docs/reliability.md, from attacks.json and the reports of a mutation test."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The figure of docs/defaults.md on the default rate: what every run of rates.py loses at other rates."""
+"""The figure of docs/defaults.md on the default rate: what runs in rates.json lose at other rates."""
 
 import math
 

@@ -50,13 +50,13 @@ def he_linear(n, m):
     return layer
 
 
-def convolutional(*, norm, linear=BinaryLinear, conv=BinaryConv2d, **options):
+def convolutional(*, norm, **options):
     """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
     layers = []
     for n, m in ((1, 32), (32, 64)):
-        layers += [conv(n, m, 3, padding=1, **options), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
+        layers += [BinaryConv2d(n, m, 3, padding=1, **options), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
         layers += [nn.MaxPool2d(2)]
-    layers += [nn.Flatten(), *dense([3136, 10], norm=norm, linear=linear, **options)]
+    layers += [nn.Flatten(), *dense([3136, 10], norm=norm, **options)]
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 

@@ -32,7 +32,7 @@ from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25
-"""The factor of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
+"""The factor of `default_rate`: chosen on networks with and without norms, benchmarks/results/rates.json."""
 _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
 4,608 inputs are 36. Larger parts raise the peak memory in benchmarks/training/step_cost.py."""

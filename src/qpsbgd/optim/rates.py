@@ -10,7 +10,7 @@ UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 WARMUP = 0.1
 """Fraction of the steps over which the rate rises in networks with norms; transformers need it
-(benchmarks/training/rates.py). Others have none: their rate is low, and a rise only costs steps."""
+(benchmarks/results/rates.json). Others have none: their rate is low, and a rise only costs steps."""
 FREE_DEPTH = 2.0
 """Layers per stretch between norms that do not lower the rate."""
 MEMORY, LEAST_MEMORY = 1 / 150, 5

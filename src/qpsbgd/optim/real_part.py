@@ -20,10 +20,10 @@ Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
 
 REAL_RATE = 3e-3
-"""The default rate of AdamW for real parameters, three times torch's: chosen by benchmarks/training/rates.py."""
+"""The default rate of AdamW for real parameters, three times torch's: chosen in benchmarks/results/rates.json."""
 VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
 """Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
-shorter runs, at most the second: chosen by the same benchmark and by benchmarks/training/training.py --real-rates.
+shorter runs, at most the second: chosen by benchmarks/training/rates.py and training.py --real-rates.
 Real matrices lose with it, and so do biases of networks without norms. Learned scales of binary layers do a norm's work
 and have its rate, lowered with the depth as that of their layers (benchmarks/training/training.py --scales)."""
 

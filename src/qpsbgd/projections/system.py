@@ -38,7 +38,7 @@ SMALL = 2**19
 """Numbers in a matrix up to which those of one shape are factorised together; larger ones keep a GPU busy alone."""
 
 MANY_ROWS, PENALTY_OF_MANY = 1024, 3.0
-"""δ from so many rows on: 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
+"""δ from so many rows on: 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/results/rates.json)."""
 
 SURE_PENALTY = 1.0
 """δ from which on a factorisation in single precision succeeds: the condition of A is at most 1 + n/δ."""
