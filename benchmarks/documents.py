@@ -153,7 +153,6 @@ def main(folders):
     (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
     (ROOT / "docs" / "solvers.svg").write_text(figure_svg(solving.solvers_figure(), name="solvers"), encoding="utf-8")
     made = pictures()
-    FIGURES.mkdir(exist_ok=True)
     for path in FIGURES.iterdir():
         if path.name not in made:
             path.unlink()

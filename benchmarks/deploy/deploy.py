@@ -7,24 +7,21 @@ files, classes are compared image by image.
 
 Times are those of single calls on one thread: packed, C at -O3, onnxruntime with the network's own weights in float32
 and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
-take turns in one process, and the least and the median processor time of each are recorded: what others do on the
-machine does not count. The load of the machine before each is recorded. --times takes fresh networks for that, and
-leaves out training and classes: what they compute takes as long.
+take turns in one process, and the least processor time of each is recorded, with the load of the machine before: what
+others do on it does not count.
 
-    python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy_MACHINE.json, as deploy_aarch64.json; needs
-                                        gcc or clang, MNIST and onnxruntime
+    python benchmarks/deploy/deploy.py [FILE]   writes benchmarks/results/deploy_MACHINE.json, or FILE; needs gcc or
+                                                clang, MNIST and onnxruntime
 """
 
 from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import argparse
 import ctypes
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,11 +41,10 @@ from training_parts import dense, mnist
 from qpsbgd import QPSBGD
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 from qpsbgd_paper.framework.training import fit_classifier
 from qpsbgd_runtime.unit_operations import Quantize
 
-TARGET = Path(__file__).parents[1] / "results" / f"deploy_{platform.machine()}.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}
 C_FLAGS = ("-std=c99", "-O3")
 
@@ -196,7 +192,7 @@ def programs(name, folder, batch):
 
 
 def times(found, calls):
-    """The least and the median of microseconds of a call, all programs taking turns."""
+    """The least microseconds of a call, all programs taking turns."""
     spent = {name: [] for name in found}
     with torch.inference_mode():
         for _ in range(calls + 2):
@@ -204,7 +200,7 @@ def times(found, calls):
                 start = time.thread_time()
                 run()
                 spent[name].append(1e6 * (time.thread_time() - start))
-    return {name: {"least": min(all_[2:]), "median": statistics.median(all_[2:])} for name, all_ in spent.items()}
+    return {name: {"least": min(all_[2:])} for name, all_ in spent.items()}
 
 
 def measured_times(folder):
@@ -213,32 +209,20 @@ def measured_times(folder):
         for name in NETWORKS:
             load = os.getloadavg()[0]
             found = times(programs(name, folder / name, batch), calls)
-            row = {"batch": batch, "network": name, "microseconds": found}
-            print(row, flush=True)
-            yield row | {"load_before": load, "calls": calls}
+            yield {"batch": batch, "network": name, "microseconds": found, "load_before": load, "calls": calls}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("target", nargs="?", type=Path, default=TARGET)
-    parser.add_argument("--times", action="store_true", help="times of fresh networks alone")
-    options = parser.parse_args()
-    torch.set_num_threads(2)
-    networks = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name, (build, _) in NETWORKS.items():
-            if options.times:
-                exported(build().eval(), folder / name)
-                continue
-            networks.append(measured(name, folder / name))
-            print(networks[-1], flush=True)
+        torch.set_num_threads(2)
+        networks = shown(measured(name, folder / name) for name in NETWORKS)
         torch.set_num_threads(1)
-        timings = list(measured_times(folder))
-    settings = {"clock": "processor time", "threads": 1, "training batch": None if options.times else BATCH}
+        timings = shown(measured_times(folder))
+    settings = {"clock": "processor time", "threads": 1, "training batch": BATCH}
     settings |= {"cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
-    content = {"made with": environment(), "settings": settings, "networks": networks, "times": timings}
-    write_json(options.target, content)
+    file = Path(__file__).with_stem(f"deploy_{platform.machine()}")
+    publish(file, settings=settings, networks=networks, times=timings)
 
 
 if __name__ == "__main__":

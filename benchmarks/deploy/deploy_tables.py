@@ -1,6 +1,6 @@
 """The tables of docs/deployment.md, from the files of deploy.py, one per machine, and runtime.json."""
 
-from tables import crossed, enumerated, markdown, results
+from tables import crossed, enumerated, results
 
 MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
 FIRST, LIMIT = "deploy_x86_64", 2
@@ -26,9 +26,8 @@ def deployed_classes():
 
 def deployed_bytes():
     rows = results(FIRST)["networks"]
-    head = ["bytes", *(row["network"] for row in rows)]
-    body = [[what, *(f"{row['bytes'][what]:,}" for row in rows)] for what in rows[0]["bytes"]]
-    return markdown(head, body)
+    cells = {(what, row["network"]): f"{size:,}" for row in rows for what, size in row["bytes"].items()}
+    return crossed("bytes", cells)
 
 
 def deployed_times():
@@ -38,13 +37,12 @@ def deployed_times():
         (row["network"], program, MACHINES[machine], row["batch"]): spent["least"]
         for machine, one in found.items()
         for row in one["times"]
-        if not row.get("busy")
         for program, spent in row["microseconds"].items()
     }
     cells = {(f"{n} | {p}", f"{m}, batch {batch}"): f"{time:.0f}" for (n, p, m, batch), time in least.items()}
     made = enumerated(
-        f"{MACHINES[machine]}: {one['settings'].get('clock', 'time by the clock')}, load "
-        f"{one['times'][0]['load_before']:.1f} on {one['settings']['cores']} cores"
+        f"{MACHINES[machine]}: {one['settings']['clock']}, load {one['times'][0]['load_before']:.1f} on "
+        f"{one['settings']['cores']} cores"
         for machine, one in found.items()
     )
     return (

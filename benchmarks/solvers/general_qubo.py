@@ -18,18 +18,19 @@ import json
 import resource
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 import numpy as np
 import torch
 from constraint_instances import CLASSES, Instance
 from instances import DENSE, GRAPHS, random_graph
+from kept_rows import Rows
 from timed import SOLVERS, clocked, load_all, model_of
 
 import qpsbgd_qubo
-from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
 SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
@@ -71,8 +72,9 @@ def time_to_target():
     """The same; the annealing, which has no seed, runs twice."""
 
     def runs(problem):
-        solvers = [solver for solver in (*FAMILIAR, "dwave SA") if takes(solver, problem)]
-        return [(solver, limit) for solver in solvers for limit in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)]
+        solvers = [solver for solver in FAMILIAR if takes(solver, problem)]
+        found = [(solver, limit) for solver in solvers for limit in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)]
+        return found + [(solver, limit, 2) for solver, limit in found if solver == "dwave SA"]
 
     for name in FOLLOWED:
         yield (DENSE | GRAPHS)[name], {"instance": name}, runs
@@ -89,25 +91,15 @@ def constraints():
 PARTS = {part.__name__: part for part in (general_qubo, time_to_target, constraints)}
 
 
-def measured(part, known):
-    """One row per run that is not known yet: the lowest energy, and the seconds that it took."""
-    for make, labels, runs in part():
-        made = make()
-        problem = made.problem if isinstance(made, Instance) else made
-        model = model_of(problem)
-        for solver, limit in runs(problem):
-            key = (*labels.values(), solver, limit)
-            known[key] -= 1
-            if known[key] >= 0:
-                continue
-            spins, taken = SOLVERS[solver](problem, model, limit)
-            spins = np.round(spins)
-            row = {**labels, "variables": problem.num_spins, "couplings": problem.num_couplings, "solver": solver}
-            row |= {"limit": limit, "seconds": taken, "energy": float(problem.energy(spins))}
-            if isinstance(made, Instance):
-                row |= {"optimum": made.optimum, "feasible": made.feasible((spins + 1) // 2)}
-            print(row, flush=True)
-            yield row
+def row_of(made, problem, model, job):
+    """One run: the lowest energy, and the seconds that it took."""
+    spins, taken = SOLVERS[job["solver"]](problem, model, job["limit"])
+    spins = np.round(spins)
+    row = job | {"variables": problem.num_spins, "couplings": problem.num_couplings}
+    row |= {"seconds": taken, "energy": float(problem.energy(spins))}
+    if isinstance(made, Instance):
+        row |= {"optimum": made.optimum, "feasible": made.feasible((spins + 1) // 2)}
+    return row
 
 
 def size(n):
@@ -123,21 +115,19 @@ def size(n):
 
 
 def main(name):
-    target = RESULTS / f"{name}.json"
-    found = json.loads(target.read_text()) if target.exists() else {"results": []}
-    found = {"made with": environment(), "settings": {"threads": 1}} | found
+    rows = Rows(RESULTS / f"{name}.json")
     if name == "general_qubo":
-        sizes = found.setdefault("sizes", [])
+        sizes = rows.content.setdefault("sizes", [])
         for n in SIZES[len(sizes) :]:
             command = [sys.executable, __file__, "size", str(n)]
             sizes.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
             print(sizes[-1], flush=True)
     load_all()
-    names = ("kind", "class", "instance", "solver", "limit")
-    known = Counter(tuple(row[name] for name in names if name in row) for row in found["results"])
-    for row in measured(PARTS[name], known):
-        found["results"].append(row)
-        write_json(target, found)
+    for make, labels, runs in PARTS[name]():
+        made = make()
+        problem = made.problem if isinstance(made, Instance) else made
+        jobs = [labels | dict(zip(("solver", "limit", "run"), one, strict=False)) for one in runs(problem)]
+        rows.measured(partial(row_of, made, problem, model_of(problem)), jobs)
 
 
 if __name__ == "__main__":

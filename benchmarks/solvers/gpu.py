@@ -48,7 +48,6 @@ def projection():
 
         yield {
             "scale": scale,
-            "path": descent().stats["path"],
             "descent_64_flips_ms": median_milliseconds(descent),
             "auto_ms": median_milliseconds(partial(make_solver("auto").solve, family)),
         }

@@ -2,8 +2,8 @@
 
 Not the instances of the collections themselves: those come from the generators' own random numbers.
 
-- `bqp`: Beasley (1998), OR-Library: density 10 %, integers from −100 to 100, to be maximised over bits.
-- `palubeckis`: Palubeckis (2004), p3000 to p7000: density 50, 80 or 100 %, integers from −100 to 100.
+- `bqp`: Beasley (1998), OR-Library: density 10 %, integers from −100 to 100, to be maximised over bits; with density
+  50, 80 or 100 %, p3000 to p7000 of Palubeckis (2004).
 - `random_graph`, `planar_graph`, `toroidal_grid`: Rinaldi's rudy, from which the G-set was made; max-cut with weights 1
   or ±1. rudy's planar generator is not described; here a planar graph is a triangulation of random points, and as in
   the G-set two of them are laid over each other.
@@ -24,10 +24,6 @@ def bqp(n, seed=0, *, density=0.1):
     rows, cols = rows[kept], cols[kept]
     values = generator.integers(-100, 101, len(rows))
     return SparseIsing.from_qubo(n, rows, cols, -np.where(rows == cols, 1, 2) * values)
-
-
-def palubeckis(n, seed=0, *, density=0.5):
-    return bqp(n, seed + 1000, density=density)
 
 
 def max_cut(n, rows, cols, weights):
@@ -80,8 +76,8 @@ DENSE = {
     "bqp 1000, 100 %": partial(bqp, 1000, density=1.0),
     "bqp 2500, 10 %": partial(bqp, 2500),
     "bqp 2500, 10 %, second": partial(bqp, 2500, 1),
-    "p 3000, 50 %": partial(palubeckis, 3000),
-    "p 3000, 100 %": partial(palubeckis, 3000, density=1.0),
+    "p 3000, 50 %": partial(bqp, 3000, 1000, density=0.5),
+    "p 3000, 100 %": partial(bqp, 3000, 1000, density=1.0),
 }
 GRAPHS = {
     "random 800, degree 48": partial(random_graph, 800, 47.94),

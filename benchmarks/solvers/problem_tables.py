@@ -13,7 +13,7 @@ from qpsbgd_paper.report.styles import KNOWN, RED
 
 def _found(kind):
     """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
-    found = [row for row in results("general_qubo")["results"] if row["kind"] == kind]
+    found = [row for row in results("general_qubo")["rows"] if row["kind"] == kind]
     named = {}
     for name, rows in grouped(found, "instance").items():
         best = min(row["energy"] for row in rows)
@@ -62,7 +62,7 @@ def _mean(found, key):
 def constraint_problems():
     """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
     answers keep all constraints."""
-    rows, best = results("constraints")["results"], {}
+    rows, best = results("constraints")["rows"], {}
     for row in rows:
         key = row["class"], row["instance"]
         best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
@@ -111,8 +111,8 @@ LOOKS = {
 
 def time_figure():
     """The gap to the lowest known energy against time, one panel per instance."""
-    rows = results("time_to_target")["results"]
-    known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["results"]]
+    rows = results("time_to_target")["rows"]
+    known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["rows"]]
     known += [{**row, "energy": min(row["energies"])} for row in results("gpu")["chains"]]
     names = list(dict.fromkeys(row["instance"] for row in rows))
     figure = Figure(figsize=(6.6, 4.8), layout="constrained")  # two by two: legible on a telephone

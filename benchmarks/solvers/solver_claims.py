@@ -50,7 +50,6 @@ def exact_and_gurobi():
                 "proven": bool(solution.proven_optimal.all()),
                 "gurobi_proven": int(answer.proven_optimal.sum()),
                 "same_optimum": bool((solution.energies[sample] <= answer.energies + 1e-6).all()),
-                "largest_difference": (solution.energies[sample] - answer.energies).abs().max().item(),
             }
 
 

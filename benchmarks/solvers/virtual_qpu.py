@@ -28,7 +28,6 @@ from qpsbgd_qubo.solvers.exact.exact import Exact
 SIZES, SCALES, COLUMNS, READS = (4, 10, 16, 32), (0.5, 1.0, 8.0), 16, 50
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 1.0)
 ERRORS = (0, 3, 10)
-FIGURES = {"optimal", "gap", "chain_breaks", "optimal_reads"}
 KINDS = ("gaussian", "correlated")
 
 
@@ -47,7 +46,6 @@ def measured(family, best, **options):
         "optimal": float((energy_gaps(family, solution, best=best) < 1e-5).double().mean()),
         "gap": float(energy_gaps(family, solution, best=best).mean()),
         "chain_breaks": solution.stats["chain_break_fraction"],
-        "chain_length": solution.stats["chain_length"],
     }
     if not options.get("descent"):
         reads = solver.sample(family)
@@ -84,13 +82,6 @@ def all_measured():
             yield {"spins": n, "rows": kind, "scale": scale, "way": name, **measured(family, best, **options)}
 
 
-def means(results):
-    for name in dict.fromkeys(row["way"] for row in results):
-        rows = [row for row in results if row["way"] == name]
-        yield {"way": name, **{key: float(np.mean([row[key] for row in rows])) for key in FIGURES & rows[0].keys()}}
-
-
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    rows = shown(all_measured())
-    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, means=shown(means(rows)), results=rows)
+    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, results=shown(all_measured()))

@@ -9,8 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from qpsbgd_files.atomic import writing
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -20,9 +18,7 @@ def main():
             done = subprocess.run([sys.executable, path], check=True, capture_output=True, text=True)
             printed = re.sub(rf"{re.escape(tempfile.gettempdir())}/tmp\w+/", "", done.stdout)
             target = EXAMPLES / "output" / f"{path.stem}.txt"
-            target.parent.mkdir(exist_ok=True)
-            with writing(target) as file:
-                file.write(printed.encode())
+            target.write_text(printed, encoding="utf-8")
             print(f"{target}\n{printed}")
 
 

@@ -24,7 +24,7 @@ import argparse
 import copy
 import time
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -39,6 +39,7 @@ from qpsbgd import QPSBGD, BinaryConnect, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import Ridge
+from qpsbgd_paper.framework.training import fit
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
 PLAIN = "rounding, mean size"
@@ -97,7 +98,7 @@ def binarized(job):
         shared = {"layers": layers, "seed": job["seed"]}
         found = binarize(model, batches, bits=job["bits"], **shared, **options)
         made, lost = found.model, [row.lost for row in found.report.rows]
-        more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
+        more = {"lost": sum(lost) / len(lost), "bits per weight": found.report.bits_per_weight}
     return made.eval(), {**more, "binarize seconds": clock() - start}
 
 
@@ -141,12 +142,9 @@ def tuned(job):
         options["clip"] = "range"
     make = OPTIMIZERS[job["method"]]
     optimizer = make(model, steps=job["steps"], real=REAL_FRESH if fresh else REAL, **options)
-    model.train()
+    batches = subject.batches(job["steps"], job["seed"])
     with fast():
-        for batch in subject.batches(job["steps"], job["seed"]):
-            optimizer.zero_grad()
-            subject.loss(model, batch).backward()
-            optimizer.step()
+        fit(model, partial(subject.loss, model), rows=batches, optimizers=[optimizer])
     model.eval()
     row["training seconds"] = time.perf_counter() - start
     if job.get("choosing"):
@@ -181,8 +179,6 @@ def run(job):
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
         model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
-    if job["part"] != "binarize":
-        row.pop("lost by layer", None)
     scores = SUBJECTS[job["subject"]].scores(model)
     return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
 

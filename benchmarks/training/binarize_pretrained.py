@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from kept_rows import Rows
-from training_parts import DEVICE, DEVICE_NAME, clock
+from training_parts import DEVICE, DEVICE_NAME, accuracy, clock
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
@@ -50,14 +50,6 @@ def inputs(images):
     pixels = torch.as_tensor(images).permute(0, 3, 1, 2).float() / 255
     mean, deviation = (pixels.new_tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
     return (pixels - mean) / deviation
-
-
-@torch.no_grad()
-def accuracy(model, images, labels):
-    model.eval()
-    device = next(model.parameters()).device
-    found = torch.cat([model(inputs(part.to(device))).argmax(1).cpu() for part in images.split(BATCH)])
-    return (found == labels).double().mean().item()
 
 
 class Augmented:
@@ -93,7 +85,10 @@ def run(job):
     data = load_cifar10()
     made, spent = binarized(**job, images=data.train_images)
     images = 0 if job["method"] == "float" else IMAGES[job["depth"]]
-    return job | {"images": images, "seconds": spent, "accuracy": accuracy(made, data.test_images, data.test_labels)}
+    made.to(DEVICE).eval()
+    with torch.no_grad():
+        score = accuracy(lambda x: made(inputs(x)), data.test_images.to(DEVICE), data.test_labels.to(DEVICE))
+    return job | {"images": images, "seconds": spent, "accuracy": score}
 
 
 if __name__ == "__main__":

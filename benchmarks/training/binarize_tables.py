@@ -1,7 +1,9 @@
 """The measured parts of docs/binarize.md: what binarising costs, what brings it back, and the figure."""
 
+from itertools import product
+
 import numpy as np
-from binarize import PLAIN, SIZES, STEPS
+from binarize import OPTIMIZERS, PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
@@ -46,15 +48,14 @@ def energy(rows):
 def binarized():
     """Score and lost energy of every network and method, at one and two bits."""
     columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
-    head = ["network", "float", *(f"{NAMES[method]}, {counted(bits)}" for method, bits in columns)]
-    body = []
+    cells = {}
     for subject in SUBJECTS.values():
-        cells = [shown(subject, rows_of("binarize", subject.name, method="float"))]
+        network = f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}"
+        cells[network, "float"] = shown(subject, rows_of("binarize", subject.name, method="float"))
         for method, bits in columns:
             rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
-            cells.append(shown(subject, rows) + energy(rows))
-        body.append([f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}", *cells])
-    return markdown(head, body)
+            cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + energy(rows)
+    return crossed("network", cells)
 
 
 def binarized_times():
@@ -72,33 +73,27 @@ def binarized_times():
 
 def binarized_sizes():
     """Scores at one bit by the amount of calibration data."""
-    head = ["network", "method", *(str(size) for size in SIZES)]
-    body = []
-    for subject in SUBJECTS.values():
-        for method in ("feedback", "search"):
-            sizes = [size if size != subject.size else None for size in SIZES]
-            rows = [rows_of("binarize", subject.name, method=method, bits=1, size=size) for size in sizes]
-            if all(rows):
-                cells = [shown(subject, own) + energy(own) for own in rows]
-                body.append([subject.title, NAMES[method], *cells])
-    return markdown(head, body)
+    cells = {}
+    for subject, method in product(SUBJECTS.values(), ("feedback", "search")):
+        sizes = {size: size if size != subject.size else None for size in SIZES}
+        found = {k: rows_of("binarize", subject.name, method=method, bits=1, size=size) for k, size in sizes.items()}
+        if all(found.values()):
+            name = f"{subject.title} | {NAMES[method]}"
+            cells |= {(name, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in found.items()}
+    return crossed("network | method", cells)
 
 
 def fine_tuned():
     """Scores after 0, 100 and 1000 steps with labels, from the one-bit network and from scratch."""
-    head = ["network", "from", "method", *(f"{steps} steps" for steps in (0, *STEPS))]
-    body = []
-    for subject in SUBJECTS.values():
-        for start in ("search", "scratch"):
-            for method in ("QP-SBGD", "BinaryConnect"):
-                begun = rows_of("binarize", subject.name, method=start, bits=1, size=None)
-                after = [
-                    rows_of("tune", subject.name, method=method, start=start, steps=steps, bits=1) for steps in STEPS
-                ]
-                if any(after):
-                    cells = [shown(subject, rows) for rows in (begun, *after)]
-                    body.append([subject.title, "binarised" if start == "search" else start, method, *cells])
-    return markdown(head, body)
+    cells = {}
+    for subject, start, method in product(SUBJECTS.values(), ("search", "scratch"), OPTIMIZERS):
+        job = {"method": method, "start": start, "bits": 1}
+        after = {steps: rows_of("tune", subject.name, steps=steps, **job) for steps in STEPS}
+        if any(after.values()):
+            name = f"{subject.title} | {'binarised' if start == 'search' else start} | {method}"
+            found = {0: rows_of("binarize", subject.name, method=start, bits=1, size=None), **after}
+            cells |= {(name, f"{steps} steps"): shown(subject, rows) for steps, rows in found.items()}
+    return crossed("network | from | method", cells)
 
 
 def both(rows):

@@ -19,7 +19,10 @@ from qpsbgd_paper.framework.measurements import publish, shown
 
 BITS, SEEDS, EPOCHS = (1, 2, 3, 4), 3, 2
 FLOAT_RATES = (0.001, 0.003, 0.01)
-METHODS = {"ridge": QPSBGD, "bc-adam": BinaryConnect}
+METHODS = {
+    "ridge": lambda model, steps: QPSBGD(model, steps=steps),
+    "bc-adam": lambda model, steps: BinaryConnect(model, steps=steps),
+}
 
 
 def binary(bits):
@@ -35,12 +38,8 @@ def score(build, make, seed, *, choosing=False):
 
 
 def measured():
-    for method, optimizer in METHODS.items():
+    for method, make in METHODS.items():
         for bits in BITS:
-
-            def make(model, steps, optimizer=optimizer):
-                return optimizer(model, steps=steps)
-
             scores = [score(partial(binary, bits), make, seed) for seed in range(SEEDS)]
             yield {"method": method, "bits": bits, "scores": scores}
 

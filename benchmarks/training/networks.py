@@ -91,18 +91,11 @@ TASKS = {
     "fashion-resnet20-10": ("fashion", partial(resnet, 20), 10, ["ridge", "polar", "spins", *RIVALS], 1),
 }
 """Name: data, network, epochs (for text: steps), methods, seeds."""
-SHORTER = {
-    "vgg-25": "vgg-5",
-    "cifar100-vgg-5": "vgg-5",
-    "fashion-vgg-5": "vgg-5",
-    "fashion-resnet20-10": "resnet20-10",
-    "resnet20-30": "resnet20-10",
-    "resnet20-100": "resnet20-10",
-    "resnet56-10": "resnet20-10",
-    "cifar100-resnet20-10": "resnet20-10",
-    "gpt-5000": "gpt-1500",
-}
-"""Where rivals of the long and of the held-out tasks take their rates from."""
+
+
+def home_of(task):
+    """Where the rivals of long and of held-out tasks take their rates from: the shortest task of such a network."""
+    return next(home for home in ("vgg-5", "resnet20-10", "gpt-1500") if home[:3] in task)
 
 
 @cache
@@ -260,7 +253,7 @@ def main():
         return [-row["score"] if TASKS[row["task"]][0] == "text" else row["score"] for row in rows]
 
     pairs = [(task, method) for task in options.tasks for method in TASKS[task][3]]
-    homes = {(task, method): (SHORTER.get(task, task), method) for task, method in pairs if method in GRIDS}
+    homes = {(task, method): (home_of(task), method) for task, method in pairs if method in GRIDS}
     grids = {home: GRIDS[home[1]] for home in homes.values()}
     jobs = [job for pair in pairs if pair not in homes for job in final_jobs(*pair, FIXED.get(pair[1]))]
     jobs += [choosing_job(home, rate) for home, grid in grids.items() for rate in grid]

@@ -8,6 +8,7 @@ layer, 19,600 in the second), 2000 other images for the score, five seeds, ridge
 
 import statistics
 from functools import cache, partial
+from itertools import product
 
 import torch
 from training import Images
@@ -26,19 +27,19 @@ def few(choosing):
     return inputs[:10000], targets[:10000], inputs[40000:42000], targets[40000:42000]
 
 
+def optimizer(projection, model, steps):
+    return QPSBGD(model, projection=projection, steps=steps)
+
+
 def measured():
     task = Images(partial(convolutional, norm=False), few)
-    task.run(lambda model, steps: QPSBGD(model, projection="spins"), budget=1, seed=0, choosing=True)  # to warm up
-    for projection in ("ridge", "spins"):
-        for rows in ROWS:
-
-            def make(model, steps, projection=projection, rows=rows):
-                return QPSBGD(model, projection=PROJECTIONS[projection](rows=rows), steps=steps)
-
-            found = [task.run(make, budget=1, seed=seed, choosing=True) for seed in range(SEEDS)]
-            milliseconds = 1e3 * statistics.median(result["clock"] for result in found) / 100
-            scores = [result["score"] for result in found]
-            yield {"projection": projection, "rows": rows, "scores": scores, "ms per step": milliseconds}
+    task.run(partial(optimizer, "spins"), budget=1, seed=0, choosing=True)  # to warm up
+    for projection, rows in product(("ridge", "spins"), ROWS):
+        make = partial(optimizer, PROJECTIONS[projection](rows=rows))
+        found = [task.run(make, budget=1, seed=seed, choosing=True) for seed in range(SEEDS)]
+        milliseconds = 1e3 * statistics.median(result["clock"] for result in found) / 100
+        scores = [result["score"] for result in found]
+        yield {"projection": projection, "rows": rows, "scores": scores, "ms per step": milliseconds}
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ def final_rows():
     found = {}
     for row in results("networks")["rows"]:
         if not row["choosing"]:
-            is_default = row["method"] == default_of(networks.SHORTER.get(row["task"], row["task"]))
+            is_default = row["method"] == default_of(networks.home_of(row["task"]))
             for method in (row["method"], "default") if is_default else (row["method"],):
                 found.setdefault(row["task"], {}).setdefault(method, []).append(row)
     return found
