@@ -28,12 +28,12 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
-from binarize_networks import SUBJECTS
+from binarize_networks import Characters, Images, cnn, mlp
 from kept_rows import Rows
 from sentences import Sentences
 from torch import nn
 from torch.optim.swa_utils import update_bn
-from training_parts import DEVICE, clock
+from training_parts import DEVICE, clock, fashion
 
 from qpsbgd import QPSBGD, BinaryConnect, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
@@ -42,6 +42,17 @@ from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.training import fit
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
+SUBJECTS = {
+    subject.name: subject
+    for subject in (
+        Images("mlp", "MNIST, 784-512-512-10", "accuracy", build=mlp),
+        Images("cnn", "MNIST, CNN", "accuracy", build=cnn),
+        Characters("gpt", "character GPT, 4 layers of 384", "loss", 256),
+        Sentences("minilm", "all-MiniLM-L6-v2", "cosine"),
+        Images("fashion-mlp", "Fashion-MNIST, 784-512-512-10", "accuracy", build=mlp, data=fashion),
+        Images("fashion-cnn", "Fashion-MNIST, CNN", "accuracy", build=cnn, data=fashion),
+    )
+}
 PLAIN = "rounding, mean size"
 SEARCHES = {
     "rounding": {"solver": "rounding"},

@@ -2,19 +2,74 @@
 
 Each is a `Subject`: `network()` is the float model in evaluation mode, trained here where it is not kept in the folder
 of caches; `calibration(size, seed)` are batches of training inputs, `batches(steps, seed)` those of fine-tuning, and
-`scores(model)` what a model is worth.
+`scores(model)` what a model is worth. Text is the running interpreter's standard library.
 """
 
 import math
+import os
+import sysconfig
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from sentences import Sentences
-from subjects import Subject, sources
 from torch import nn
-from training_parts import DEVICE, accuracy, dense, fashion, mnist
+from training_parts import DEVICE, accuracy, autocast, dense, mnist
+
+from qpsbgd_files.atomic import writing
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained network and its data.
+
+    Attributes:
+        name: As on the command line and in the results.
+        title: As in the documents.
+        measure: The main score: "accuracy", "loss" or "cosine".
+        size: Calibration inputs by default: images, windows of 256 characters, or sentences.
+    """
+
+    name: str
+    title: str
+    measure: str
+    size: int = 1024
+
+    def network(self):
+        """The float model, from the folder of trained ones, or trained now with seed 0 and kept there."""
+        torch.manual_seed(0)
+        model = self.build().to(DEVICE)
+        path = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize")) / f"{self.name}.pt"
+        if not path.exists():
+            self.train(model)
+            # Half precision is exact enough, and small.
+            state = model.state_dict().items()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path) as file:
+                torch.save({name: (one.half() if one.is_floating_point() else one).cpu() for name, one in state}, file)
+        model.load_state_dict(torch.load(path, weights_only=True, map_location=DEVICE))
+        return model.eval()
+
+    def train(self, model):
+        """Adam with a cosine to zero."""
+        steps, rate = self.schedule
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+        model.train()
+        for step, batch in enumerate(self.batches(steps, seed=0, training=True)):
+            optimizer.zero_grad()
+            with autocast():
+                loss = self.loss(model, batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            if step % max(1, steps // 10) == 0:
+                print(f"{self.name}: training, step {step}/{steps}, loss {loss.item():.3f}", flush=True)
+
 
 mlp = partial(dense, [784, 512, 512, 10], linear=nn.Linear, activation=nn.ReLU)
 
@@ -66,6 +121,18 @@ class Images(Subject):
         outputs = torch.cat([model(x) for x in inputs.split(2000)])
         right = (outputs.argmax(1) == targets).double().mean()
         return {"accuracy": right.item(), "loss": F.cross_entropy(outputs, targets).item()}
+
+
+LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+
+
+@cache
+def sources():
+    """The standard library's own files, sorted; every twentieth is held out."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths = [p for p in sorted(root.rglob("*.py")) if not LEFT_OUT & set(p.relative_to(root).parts)]
+    texts = [path.read_text(encoding="utf-8", errors="ignore") for path in paths]
+    return [text for k, text in enumerate(texts) if k % 20], texts[::20]
 
 
 WINDOW = 256
@@ -149,16 +216,3 @@ class Characters(Subject):
     def scores(self, model):
         windows = self._windows(characters()[1], self.windows, torch.Generator().manual_seed(0))
         return {"loss": sum(self.loss(model, part).item() * len(part) for part in windows.split(32)) / len(windows)}
-
-
-SUBJECTS = {
-    subject.name: subject
-    for subject in (
-        Images("mlp", "MNIST, 784-512-512-10", "accuracy", build=mlp),
-        Images("cnn", "MNIST, CNN", "accuracy", build=cnn),
-        Characters("gpt", "character GPT, 4 layers of 384", "loss", 256),
-        Sentences("minilm", "all-MiniLM-L6-v2", "cosine"),
-        Images("fashion-mlp", "Fashion-MNIST, 784-512-512-10", "accuracy", build=mlp, data=fashion),
-        Images("fashion-cnn", "Fashion-MNIST, CNN", "accuracy", build=cnn, data=fashion),
-    )
-}

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from binarize_networks import SUBJECTS
+from binarize import SUBJECTS
 
 from qpsbgd import binarize
 from qpsbgd.binarization import feedback, kicks, layer_fit, planes, wide_layers

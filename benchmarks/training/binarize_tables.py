@@ -3,8 +3,7 @@
 from itertools import product
 
 import numpy as np
-from binarize import OPTIMIZERS, PLAIN, SIZES, STEPS
-from binarize_networks import SUBJECTS
+from binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
 from tables import crossed, grouped, labelled, lines, markdown, results, spread

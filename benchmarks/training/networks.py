@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from binarize_networks import GPT
+from binarize_networks import GPT, WINDOW
 from binarize_networks import characters as text
 from kept_rows import Rows, tuned
 from training_parts import DEVICE, accuracy, autocast, clock, fashion_parts
@@ -33,7 +33,6 @@ from qpsbgd.optim.rates import WARMUP, schedule
 from qpsbgd.projections import Spins
 from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
 
-WINDOW = 256
 BATCH, TEXT_BATCH = 128, 64
 FILE = Path(__file__).parents[1] / "results" / "networks.json"
 

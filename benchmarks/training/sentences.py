@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from binarize_networks import Subject, sources
 from safetensors.torch import load_file
-from subjects import Subject, sources
 from torch import nn
 from training_parts import DEVICE
 

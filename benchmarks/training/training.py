@@ -209,17 +209,18 @@ class Citation(Task):
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
 
         nodes = prepared(self.graph)
+        known = nodes.graph
         torch.manual_seed(seed)
         model = CitationNet(nodes, encoder="trained", features=10, width=32, gain="fan_in")
         layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
         real = [p for p in model.parameters() if all(p is not layer.weight for layer in layers)]
         encoder = with_cosine(torch.optim.Adam(real, lr=0.01, weight_decay=5e-4), budget)
-        around = nodes.around(nodes.train)
-        held = [(nodes.around(part), nodes.labels[part]) for part in (nodes.validation, nodes.test)]
+        around = nodes.around(known.train)
+        held = [(nodes.around(part), known.labels[part]) for part in (known.validation, known.test)]
         scores = fit(
             model,
-            lambda rows: F.nll_loss(model(around), nodes.labels[rows]),
-            rows=repeat(nodes.train, budget),
+            lambda rows: F.nll_loss(model(around), known.labels[rows]),
+            rows=repeat(known.train, budget),
             optimizers=[make(layers, budget), encoder],
             measure=lambda: [(model(part).argmax(1) == labels).double().mean().item() for part, labels in held],
             every=10,
