@@ -88,10 +88,10 @@ def test_every_number_that_names_a_file_is_the_one_in_it(path):
 
 
 def test_a_wrong_number_and_an_unreadable_quotation_are_found():
-    right = "18.6 %<!-- from: virtual_qpu.json means/1/chain_breaks -->"
+    right = "82 µs<!-- from: qpu_cost.json settings/read_seconds -->"
     assert misquoted(right) == []
-    assert len(misquoted(right.replace("18.6", "18.7"))) == 1
-    assert len(misquoted(right.replace("18.6 %", "a fifth"))) == 1
+    assert len(misquoted(right.replace("82", "83"))) == 1
+    assert len(misquoted(right.replace("82 µs", "a moment"))) == 1
 
 
 def test_every_marked_block_of_a_document_is_what_the_measurements_make(documents):
