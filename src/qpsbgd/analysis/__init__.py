@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
-from qpsbgd.nn.tape import LayerRecord, taped
+from qpsbgd.nn.tape import LayerRecord, having, taped
 from qpsbgd.solvers import Solver, make_solver
 
 __all__ = ["DirectionTest", "FixedPoints", "FullBatch", "direction_test", "fixed_points", "full_batch"]
@@ -56,39 +55,21 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
     if grouped:
         raise ValueError(f"the analysis takes layers of one group, but {', '.join(grouped)} has several")
     layers = [layer for _, layer in named]
-    with torch.enable_grad(), evaluating(model), _recording(layers), taped(layers) as tapes:
-        weights = [layer.weight for layer in layers]
+    weights = [layer.weight for layer in layers]
+    recording = having(layers, training=True, latent_forward=False)  # layers record in training mode alone
+    with torch.enable_grad(), evaluating(model), recording, having(weights, requires_grad=True), taped(layers) as tapes:
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)
             torch.autograd.grad(value, weights, allow_unused=True)
         seen = [(name, layer, tape.read()) for (name, layer), tape in zip(named, tapes, strict=True)]
-    return [
-        FullBatch(name, layer, record, _gradient(layer, record))
-        for name, layer, record in seen
-        if isinstance(record, LayerRecord)
-    ]
-
-
-def _gradient(layer: BinaryLayer, record: LayerRecord) -> Tensor:
-    """∂E/∂W = gain · Vᵀ X."""
-    if layer.scaling is not None:
-        raise ValueError(f"the theory is about layers without scales, got {layer}")
-    return layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)
-
-
-@contextmanager
-def _recording(layers: list[BinaryLayer]) -> Iterator[None]:
-    """The layers record also in evaluation mode, with binary weights; whoever sets that mode resets it."""
-    switches = [(layer, layer.latent_forward, layer.weight.requires_grad) for layer in layers]
-    try:
-        for layer in layers:
-            layer.training, layer.latent_forward = True, False
-            layer.weight.requires_grad_(True)
-        yield
-    finally:
-        for layer, latent_forward, requires_grad in switches:
-            layer.latent_forward = latent_forward
-            layer.weight.requires_grad_(requires_grad)
+    found = []
+    for name, layer, record in seen:
+        if isinstance(record, LayerRecord):
+            if layer.scaling is not None:
+                raise ValueError(f"the theory is about layers without scales, got {layer}")
+            gradient = layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)
+            found.append(FullBatch(name, layer, record, gradient))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.nn.tape import having
 from qpsbgd_files.html import html_table
 from qpsbgd_files.visible import visible
 
@@ -155,17 +156,9 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], N
         yield
 
 
-@contextmanager
-def evaluating(*models: nn.Module) -> Iterator[None]:
+def evaluating(*models: nn.Module) -> AbstractContextManager[None]:
     """Evaluation mode; afterwards every module is in the mode that it was in."""
-    modes = [(module, module.training) for model in models for module in model.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    return having([module for model in models for module in model.modules()], training=False)
 
 
 def _cells(row: LayerSummary) -> tuple[str, ...]:

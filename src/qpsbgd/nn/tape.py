@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -57,28 +57,18 @@ class Tape:
     FSDP shards the weight and computes with another parameter in its place, whose gradient is reduced to that of the
     shards. Records then count until the gradient of the shards is None again.
 
-    Args:
-        weight: The layer's latent weight; None counts all records.
-        most: Most rows used of one pass; if there are more, evenly spaced ones are taken. None uses all.
-        output_grads: Whether to record the gradients at the output as well as the inputs.
-        moments: Returns the moments of rows, added to those passed as second argument; they are kept instead of rows
-            and output gradients.
-        enough: Rows of one pass whose moments are computed in the forward pass; fewer take less memory as rows until
-            `read`.
-        at_once: Most rows that are read together for their moments, which bounds the memory for rows; None reads all.
-        sharded: Whether FSDP has sharded the weight.
     """
 
     def __init__(
         self,
-        weight: nn.Parameter | None = None,
-        most: int | None = None,
+        weight: nn.Parameter | None = None,  # the layer's latent weight; None counts all records
+        most: int | None = None,  # rows used of one pass; if there are more, evenly spaced ones are taken
         *,
-        output_grads: bool = True,
-        moments: Callable[..., Tensor] | None = None,
-        enough: int = 1,
-        at_once: int | None = None,
-        sharded: bool = False,
+        output_grads: bool = True,  # whether to record the gradients at the output as well as the inputs
+        moments: Callable[..., Tensor] | None = None,  # of rows, added to a second argument; kept instead of rows
+        enough: int = 1,  # rows of one pass whose moments are computed forward; fewer take less memory as rows
+        at_once: int | None = None,  # rows that are read together for their moments, which bounds the memory for rows
+        sharded: bool = False,  # whether FSDP has sharded the weight
     ) -> None:
         self.sharded = sharded
         self._weight, self._most, self._output_grads = weight, most, output_grads
@@ -137,48 +127,40 @@ class Tape:
     @torch.no_grad()
     def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], LayerRecord | LayerMoments]:
         """Read the inputs of an output, or of its gradient; the function makes the record once that is known."""
-        count = layer.num_rows(output.shape)
-        at = self._chosen(count, output.device)
-        rows = count if at is None else len(at)
+        rows, at = layer.num_rows(output.shape), None
+        if self._most is not None and rows > self._most:
+            # Mostly no divisor of the rows of an image, so that images share their positions out among each other.
+            rows, at = self._most, torch.arange(self._most, device=output.device) * rows // self._most
         if self._moments is not None and rows >= self._enough:
-            found = LayerMoments(self._summed(layer, x, at, rows), rows)
+            parts: Sequence[Tensor | None] = [at]
+            if self._at_once is not None and rows > self._at_once:
+                parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
+            first, *others = parts
+            sums = self._moments(layer.input_rows(x, first).detach())
+            for part in others:
+                sums = self._moments(layer.input_rows(x, part).detach(), sums)
+            found = LayerMoments(sums, rows)
             return lambda grad: found
         inputs, wanted = layer.input_rows(x, at).detach().clone(), self._output_grads
         return lambda grad: LayerRecord(
             inputs, layer.grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
         )
 
-    def _summed(self, layer: BinaryLayer, x: Tensor, at: Tensor | None, rows: int) -> Tensor:
-        """The moments of rows, at most `at_once` at a time."""
-        assert self._moments is not None
-        if self._at_once is None or rows <= self._at_once:
-            return self._moments(layer.input_rows(x, at).detach())
-        first, *others = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
-        sums = self._moments(layer.input_rows(x, first).detach())
-        for part in others:
-            sums = self._moments(layer.input_rows(x, part).detach(), sums)
-        return sums
-
-    def _chosen(self, count: int, device: torch.device) -> Tensor | None:
-        """Which of so many rows to record; None for all of them."""
-        if self._most is None or count <= self._most:
-            return None
-        # Not a divisor of the rows of an image as a rule, so that images share their positions out among each other.
-        return torch.arange(self._most, device=device) * count // self._most
-
     def read(self) -> LayerRecord | LayerMoments | None:
         """All records since the last `clear` as one, at least in single precision; None if there are none."""
         found = [part.record for part in self._counting()]
         moments = [one for one in found if isinstance(one, LayerMoments)]
-        records = [one for one in found if isinstance(one, LayerRecord)]
-        if not records:
-            return _total(moments) if moments else None
-        inputs = _concatenated([one.inputs for one in records])
-        if self._moments is not None:
-            return _total([*moments, LayerMoments(self._moments(inputs), len(inputs))])
-        grads = _concatenated([one.output_grads for one in records])
-        dtype = torch.promote_types(inputs.dtype, grads.dtype)
-        return LayerRecord(inputs.to(dtype), grads.to(dtype))
+        if records := [one for one in found if isinstance(one, LayerRecord)]:
+            inputs = _concatenated([one.inputs for one in records])
+            if self._moments is None:
+                grads = _concatenated([one.output_grads for one in records])
+                dtype = torch.promote_types(inputs.dtype, grads.dtype)
+                return LayerRecord(inputs.to(dtype), grads.to(dtype))
+            moments.append(LayerMoments(self._moments(inputs), len(inputs)))
+        if not moments:
+            return None
+        sums = reduce(torch.add, [one.sums for one in moments])  # a single one is not copied
+        return LayerMoments(sums, sum(one.rows for one in moments))
 
     def clear(self) -> None:
         """Drop all records."""
@@ -237,12 +219,6 @@ class Tape:
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
 
 
-def _total(moments: Sequence[LayerMoments]) -> LayerMoments:
-    """Moments of all rows; a single one is not copied."""
-    first, *others = moments
-    return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
-
-
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:
     """Rows one after the other, at least in single precision."""
     dtype = reduce(torch.promote_types, [one.dtype for one in rows], torch.float32)
@@ -264,13 +240,22 @@ def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
 @contextmanager
 def taped(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
     """Fresh tapes on the layers for the duration of the block; an optimiser's own tapes see nothing of it."""
-    layers = list(layers)
-    before = [layer.tape for layer in layers]
-    tapes = [Tape() for _ in layers]
-    try:
-        for layer, tape in zip(layers, tapes, strict=True):
-            layer.tape = tape
+    tapes = []
+    with ExitStack() as stack:
+        for layer in layers:
+            tapes.append(Tape())
+            stack.enter_context(having([layer], tape=tapes[-1]))
         yield tapes
+
+
+@contextmanager
+def having(things: Iterable[Any], **values: Any) -> Iterator[None]:
+    """Attributes have these values for the duration of the block, and then their own again."""
+    before = [(thing, name, getattr(thing, name)) for thing in things for name in values]
+    try:
+        for thing, name, _ in before:
+            setattr(thing, name, values[name])
+        yield
     finally:
-        for layer, old in zip(layers, before, strict=True):
-            layer.tape = old
+        for thing, name, value in before:
+            setattr(thing, name, value)
