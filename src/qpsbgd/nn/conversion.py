@@ -102,7 +102,9 @@ def convert(
     uses = parameter_uses(model)
     refused: dict[str, list[str]] = {}
     for name, module in named.items():
-        own = [matrix for matrix in _own_matrices(module) if _joined(name, matrix) not in skip]
+        shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
+        matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
+        own = [matrix for matrix in matrices if _joined(name, matrix) not in skip]
         reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module, own)
         if reason and name not in left:
             refused.setdefault(reason, []).append(name)
@@ -216,12 +218,6 @@ def _own_parameters(module: nn.Module) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
 
 
-def _own_matrices(module: nn.Module) -> list[str]:
-    """Those of them that may be weights; (1, …, …) is rather added to every sample."""
-    shapes = _own_parameters(module).items()
-    return [name for name, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
-
-
 def _joined(module: str, parameter: str) -> str:
     return f"{module}.{parameter}" if module else parameter
 
@@ -238,7 +234,12 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
     with torch.no_grad():
         if weight.any():
             binary.weight.copy_(_latent(weight, binary))
-            _match_sizes(binary, weight)
+            # With scales, the weights have the mean sizes of the real ones.
+            sizes, levels = weight.flatten(1).abs().mean(1), binary.quantized_weight.flatten(1).abs()
+            if binary.unit is not None:
+                binary.unit.mul_(sizes.mean() / levels.mean())
+            elif binary.scale is not None:
+                binary.scale.mul_((sizes / (binary.gain * levels.mean(1)))[:, None])
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias).requires_grad_(bias.requires_grad)
     for own in (binary.weight, binary.scale):
@@ -257,17 +258,6 @@ def binary_like(layer: nn.Module, *, bias: bool, **options: Any) -> BinaryLinear
         return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
     inputs, outputs = weight.shape if is_transposed(layer) else weight.shape[::-1]
     return BinaryLinear(inputs, outputs, bias, **options)
-
-
-def _match_sizes(binary: BinaryLayer, weight: Tensor) -> None:
-    """Give a layer with scales those at which its weights have the mean sizes of the real ones."""
-    sizes = weight.flatten(1).abs().mean(1)
-    if binary.unit is not None:
-        present = binary.quantized_weight.flatten(1).abs().mean()
-        binary.unit.mul_(sizes.mean() / present)
-    elif binary.scale is not None:
-        present = binary.quantized_weight.flatten(1).abs().mean(1)
-        binary.scale.mul_((sizes / (binary.gain * present))[:, None])
 
 
 def _latent(weight: Tensor, binary: BinaryLayer) -> Tensor:

@@ -250,23 +250,20 @@ class BinaryLayer(nn.Module, ABC):
     def _effective_weight(self, *, latent: bool) -> Tensor:
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
         scales = self.plane_scales
-        if scales is not None and self.unit is not None and self.bits == 1 and not latent:
-            # As below, without views of the weight, which small networks feel.
-            scales = scales.reshape(-1, *(1,) * (self.weight.dim() - 1))
-            return straight_through(torch.where(self.weight.detach() >= 0, scales, -scales), self.weight, self.unit)
-        if scales is not None:
-            scales = scales.reshape(*scales.shape, *(1,) * len(self._kernel_shape))
-            planes = self.weight.reshape(self.weight.shape[0], self.bits, *self._kernel_shape)
-            if self.unit is None:
-                scaled = scales * (planes if latent else sign(planes))
-            elif latent:
-                scaled = self.unit * planes
-            else:
-                scaled = straight_through(torch.where(planes.detach() >= 0, scales, -scales), planes, self.unit)
-            return scaled.squeeze(1) if self.bits == 1 else scaled.sum(1)
-        planes = self.weight if latent else sign(self.weight)
+        if scales is not None:  # no views of the weight, which small networks feel
+            outer = scales.shape if self.bits > 1 else scales.shape[:1]
+            scales = scales.reshape(*outer, *(1,) * len(self._kernel_shape))
+        if scales is not None and self.unit is not None and not latent:
+            signs = torch.where(self.weight.detach() >= 0, scales, -scales)
+            planes = straight_through(signs, self.weight, self.unit)
+        else:
+            planes = self.weight if latent else sign(self.weight)
+            if scales is not None:
+                planes = (scales if self.unit is None else self.unit) * planes
         if self.bits == 1:
             return planes
+        if scales is not None:
+            return planes.sum(1)
         return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
 
     @property
