@@ -29,7 +29,11 @@ def described(
         projection: Projection | None = options.pop("projection", None)
         if projection is not None:
             options |= projection.describe()
-        lines.append(f"the options {options}{_numbers(None if projection is None else projection.solver)}")
+        solver: Any = None if projection is None else projection.solver
+        plain = {one.name: getattr(solver, one.name) for one in fields(solver)} if is_dataclass(solver) else {}
+        numbers = {name: value for name, value in plain.items() if isinstance(value, int | float | None)}
+        own = "" if solver is None else f" and the solver {type(solver).__name__} with {numbers}"
+        lines.append(f"the options {options}{own}")
     for number, layer in enumerate(layers):
         weight, state = layer.weight, states.get(layer.weight, {})
         lines.append(
@@ -37,14 +41,6 @@ def described(
             f"training, with{'out' if weight.grad is None else ''} a gradient, after {state.get('step', 0)} steps"
         )
     return [*lines, f"{len(lines)} lines"]
-
-
-def _numbers(solver: Any) -> str:
-    if solver is None:
-        return ""
-    plain = {field.name: getattr(solver, field.name) for field in fields(solver)} if is_dataclass(solver) else {}
-    numbers = {name: value for name, value in plain.items() if isinstance(value, int | float | None)}
-    return f" and the solver {type(solver).__name__} with {numbers}"
 
 
 def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]]]:
@@ -59,10 +55,7 @@ def gather_records(
 ) -> dict[BinaryLayer, Record]:
     """The moments of all ranks summed, or their rows gathered: N ranks then take the step of one process.
 
-    Args:
-        records: The records of this rank; None where nothing was recorded.
-        wanted: The layers whose records this step needs, the same on all ranks, with their projections.
-        ranks: All of them.
+    `wanted` are the layers whose records this step needs, the same on all ranks, with their projections.
     """
     found = dict(records)
     own = {layer: records[layer] or _nothing(layer, projection) for layer, projection in wanted.items()}

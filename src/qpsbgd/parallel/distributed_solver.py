@@ -23,12 +23,8 @@ _Answers = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any
 class DistributedSolver(Solver):
     """Answers like `solver`, of which every rank asks its own for a part of the columns; all ranks get all answers.
 
-    A solver that keeps state, such as a paid one, is called by rank 0 only.
-
-    Args:
-        solver: This rank's solver, the same on all ranks.
-        ranks: All of them.
-        sharded: Whether families hold the columns of this rank's shards already, which it then answers alone.
+    A solver that keeps state, such as a paid one, is called by rank 0 only. Where layers are `sharded`, families hold
+    the columns of this rank's shards already, which it answers alone.
     """
 
     def __init__(self, solver: Solver, ranks: Ranks, *, sharded: bool = False) -> None:
@@ -54,7 +50,11 @@ class DistributedSolver(Solver):
     def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
         """This rank's solver's statistics, and its answers to families of which some may have no columns."""
         found = solved(self._solver, families)
-        return dict(found[0].stats), [_packed(solution) for solution in found]
+        packed = []
+        for one in found:
+            spins, energies, proven = (t.cpu().numpy() for t in (one.spins, one.energies, one.proven_optimal))
+            packed.append((np.packbits(spins > 0, axis=0), energies, proven))
+        return dict(found[0].stats), packed
 
     def _part(self, family: QuboFamily) -> QuboFamily:
         """This rank's part of the columns, as equal as can be; nothing on ranks that are not asked."""
@@ -64,13 +64,7 @@ class DistributedSolver(Solver):
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
-    """The projection with a solver for several ranks; a warm solver stays, because its last answers are known locally.
-
-    Args:
-        projection: With or without a solver.
-        ranks: All of them.
-        sharded: Whether its layers are sharded, so that every rank has its own columns.
-    """
+    """The projection with a solver for several ranks; a warm one stays, because its last answers are known locally."""
     solver = projection.solver
     if ranks.size == 1 or solver is None or solver.warm:
         return projection
@@ -93,11 +87,6 @@ def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:
 
 def _keeps_state(solver: Solver) -> bool:
     return type(solver).state_dict is not Solver.state_dict
-
-
-def _packed(solution: Solution) -> tuple[Any, Any, Any]:
-    spins, energies, proven = (t.cpu().numpy() for t in (solution.spins, solution.energies, solution.proven_optimal))
-    return np.packbits(spins > 0, axis=0), energies, proven
 
 
 def _merged(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:

@@ -17,18 +17,12 @@ class Blocks:
 
     Every block is a problem of its own: its inputs explain the gradients of its group's outputs. All blocks have the
     same width; the last one of a group is filled up with inputs that are always zero.
-
-    Attributes:
-        groups: Groups of the layer, 1 but for grouped convolutions.
-        inputs: n.
-        outputs: m.
-        parts: Blocks per group.
     """
 
-    groups: int
-    inputs: int
-    outputs: int
-    parts: int
+    groups: int  # of the layer: 1 but for grouped convolutions
+    inputs: int  # n
+    outputs: int  # m
+    parts: int  # blocks per group
 
     @classmethod
     def of(cls, layer: BinaryLayer, limit: int | None, outputs: int | None = None) -> Blocks:
@@ -50,15 +44,11 @@ class Blocks:
 
     def rows(self, rows: Tensor) -> Tensor:
         """The layer's input rows (B, groups · n) by block: (count, B, width)."""
-        if self.count == 1:
-            return rows[None]
         cut = self._padded(rows.reshape(len(rows), self.groups, self.inputs))
         return cut.reshape(len(rows), self.count, self.width).transpose(0, 1)
 
     def columns(self, columns: Tensor) -> Tensor:
         """Rows of the outputs (B, groups · m) by block: (count, B, m)."""
-        if self.count == 1:
-            return columns[None]
         cut = columns.reshape(len(columns), self.groups, 1, self.outputs).expand(-1, -1, self.parts, -1)
         return cut.reshape(len(columns), self.count, self.outputs).transpose(0, 1)
 

@@ -34,14 +34,7 @@ class Polar(Projection):
     name = "polar"
     kept: ClassVar[tuple[str, ...]] = ("gradient", "step")
     sharded = MappingProxyType({"gradient": 0})
-
-    def due(self, step: int) -> bool:
-        """Never: no rows are recorded."""
-        return False
-
-    def ready(self, inputs: LayerInputs) -> bool:
-        """Always."""
-        return True
+    records = False
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Always."""

@@ -92,6 +92,8 @@ class Projection(ABC):
     name: ClassVar[str]
     momentum: ClassVar[float] = 0.9
     """β where the user gives none; short runs have less."""
+    records: ClassVar[bool] = True
+    """Whether layers record anything for it."""
     output_grads: ClassVar[bool] = False
     """Whether layers record the gradients at their outputs beside their inputs."""
     kept: ClassVar[tuple[str, ...]] = ()
@@ -122,7 +124,7 @@ class Projection(ABC):
 
     def due(self, step: int) -> bool:
         """Whether the layers record in a step, counted from 0."""
-        return True
+        return self.records
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor] | None:
         """A function of rows (B, n) of a layer's inputs, whose result is recorded instead; None records the rows.
@@ -133,7 +135,7 @@ class Projection(ABC):
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer can take part in a step."""
-        return inputs.record is not None
+        return inputs.record is not None or not self.records
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""

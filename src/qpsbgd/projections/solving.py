@@ -18,14 +18,13 @@ TRAINING = Descent(warm=True)
 
 
 def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
-    """The answers to all families, in one call.
-
-    Raises:
-        ValueError: They do not have the families' shapes, or hold something else than −1 and +1.
-    """
+    """The answers to all families, in one call; ValueError for those of other shapes or with other numbers than ±1."""
     asked = [family for family in families if family.num_columns]  # a shard may have no output units
     answers = iter(solver.solve_all(asked))
-    solutions = [next(answers) if family.num_columns else _nothing(family) for family in families]
+    solutions = [
+        next(answers) if family.num_columns else Solution(family.linear, family.offset, family.offset > 0)
+        for family in families
+    ]
     wanted, came = ([tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions]))
     if wanted != came:
         raise ValueError(f"{solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
@@ -34,21 +33,10 @@ def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
     return solutions
 
 
-def _nothing(family: QuboFamily) -> Solution:
-    return Solution(family.linear, family.offset, family.offset > 0)
-
-
 def compare_with_sign_vector(
     families: Sequence[QuboFamily], solutions: Sequence[Solution], *, blocks: Blocks, like: Tensor
 ) -> dict[str, float]:
-    """The solutions of a layer's blocks compared with the sign vectors: energies and spins that differ; see `Monitor`.
-
-    Args:
-        families: What was solved, per block.
-        solutions: Its solutions.
-        blocks: How the layer is cut.
-        like: The layer's weight.
-    """
+    """The solutions of blocks, compared with their sign vectors: energies and spins that differ; see `Monitor`."""
     gains, differ = [], []
     for family, solution in zip(families, solutions, strict=True):
         spins, signs = solution.spins, sign_start(family)
