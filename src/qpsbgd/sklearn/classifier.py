@@ -142,14 +142,15 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
             raise ValueError(f"with warm_start the classes must stay the same, {self.classes_}, got {classes}")
         self.classes_, self._several = classes, several
 
-    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
-        """The outputs begin with the logarithms of the classes' shares."""
+    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+        """None; the outputs begin with the logarithms of the classes' shares."""
         targets = self._encoded(samples.values)
         marked = targets if self._several else F.one_hot(targets, len(self.classes_))
         shares = torch.from_numpy(np.average(marked.numpy(), axis=0, weights=samples.weights))
         shares = shares.clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
         with torch.no_grad():
             norm.bias.copy_(shares.logit() if self._several else shares.log() - shares.log().mean())
+        return []
 
     def _strata(self, values: Rows) -> Rows | None:
         return None if self._several else values

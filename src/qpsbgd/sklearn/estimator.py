@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 from torch.optim.swa_utils import update_bn
 from tqdm.auto import tqdm
 
@@ -124,11 +125,8 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
                 bar.update()
         if kept:
             self.network_.load_state_dict(kept)
-        else:
-            self._settle(samples)
-
-    def _settle(self, samples: WeightedRows) -> None:
-        """Compute the batch norms' means anew: they lag behind the weights, and saw rows with dropout."""
+            return
+        # The batch norms' means lag behind the weights, and saw rows with dropout.
         body = nn.Sequential(*(module for module in self._body if not isinstance(module, nn.Dropout)))
         parts = np.array_split(np.arange(len(samples)), -(-len(samples) // CHUNK))
         update_bn((self._standardized(samples.rows[part]) for part in parts), body)
@@ -196,15 +194,17 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31 - 1)))
         body: list[nn.Module] = []
         for n, m in pairwise([rows.shape[1], *self._widths(), self._outputs()]):
-            body += [_fresh(BinaryLinear(n, m, device="meta", dtype=dtype), generator), nn.BatchNorm1d(m, dtype=dtype)]
-            body += [nn.ReLU(), *([nn.Dropout(self.dropout)] if self.dropout else [])]
+            layer = skip_init(BinaryLinear, n, m, dtype=dtype)  # type: ignore[no-untyped-call]
+            drawn = torch.empty(m, n, dtype=torch.float64).uniform_(-1, 1, generator=generator)  # whatever the type
+            layer.weight.data.copy_(layer.initial_bound * drawn)
+            body += [layer, nn.BatchNorm1d(m, dtype=dtype), nn.ReLU()]
+            body += [nn.Dropout(self.dropout)] if self.dropout else []
         while not isinstance(body[-1], nn.BatchNorm1d):
             body.pop()
         self._depth = len(body)
         first = nn.BatchNorm1d(rows.shape[1], eps=0.0, dtype=dtype)
         first.bias.requires_grad_(False)  # the norm behind the first weights would take it out again
-        self._begin(body[-1], samples)
-        self.network_ = nn.Sequential(first, *body, *self._ending(dtype))
+        self.network_ = nn.Sequential(first, *body, *self._ending(body[-1], samples))
 
     @property
     def _body(self) -> nn.Sequential:
@@ -257,9 +257,6 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         BELOW_ONE.checked("dropout", self.dropout)
         Number(positive=True, below=1).checked("validation_fraction", self.validation_fraction)
 
-    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
-        """Set the last norm of a fresh body to what is known of the targets."""
-
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
         """Rows, dense or CSR, and targets as arrays that training can use."""
         options |= {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
@@ -278,9 +275,9 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     @abstractmethod
     def _outputs(self) -> int: ...
 
-    def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
-        """Modules behind the body; by default none."""
-        return []
+    @abstractmethod
+    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+        """Modules behind a fresh body, whose last norm may be set to what is known of the targets."""
 
     @abstractmethod
     def _encoded(self, values: Rows) -> Tensor:
@@ -292,12 +289,3 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @abstractmethod
     def _scored(self, rows: Any, values: Rows) -> float: ...
-
-
-def _fresh(layer: BinaryLinear, generator: torch.Generator) -> BinaryLinear:
-    """A layer of the meta device, made real; its weights come from `generator` and do not depend on their type."""
-    layer.to_empty(device="cpu")
-    drawn = torch.empty(layer.weight.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
-    with torch.no_grad():
-        layer.weight.copy_(layer.initial_bound * drawn)
-    return layer

@@ -73,8 +73,8 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
     def _outputs(self) -> int:
         return len(self._targets.mean_)
 
-    def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
-        return [nn.BatchNorm1d(self._outputs(), eps=0.0, dtype=dtype).requires_grad_(False)]
+    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+        return [nn.BatchNorm1d(self._outputs(), eps=0.0, dtype=self._dtype).requires_grad_(False)]
 
     def _set_norms(self) -> None:
         super()._set_norms()
