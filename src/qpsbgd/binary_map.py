@@ -61,7 +61,13 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     quadratic = directions.T @ directions
     linear = -2 * (directions.T @ targets)
     offset = targets.square().sum(0)
-    _check_range(quadratic, used=directions)
+    size, limits = quadratic.diagonal().sum().item(), torch.finfo(quadratic.dtype)
+    if size < limits.tiny and directions.any():
+        raise ValueError(
+            f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, so no update is left; scale them down"
+        )
+    if not math.isfinite(size):
+        raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
     if not (linear.abs().amax() + offset.amax()).isfinite():
         cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
         raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
@@ -94,17 +100,6 @@ def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     used = norms > limits.eps * mean
     safe = torch.where(used, norms, 1)
     return torch.where(used, inputs / safe / (gain * safe), 0)
-
-
-def _check_range(quadratic: Tensor, *, used: Tensor) -> None:
-    """Raises ValueError if the squares of z overflow in Q, or vanish although something in `used` is not zero."""
-    size, limits = quadratic.diagonal().sum().item(), torch.finfo(quadratic.dtype)
-    if size < limits.tiny and used.any():
-        raise ValueError(
-            f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, so no update is left; scale them down"
-        )
-    if not math.isfinite(size):
-        raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
 
 
 def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:

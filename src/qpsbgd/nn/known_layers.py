@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +21,6 @@ def layers_of(parameters: Iterable[Tensor]) -> list[BinaryLayer]:
     places = {parameter: place for place, parameter in enumerate(parameters)}
     found = [layer for layer in list(KNOWN) if layer._parameters.get("weight") in places]
     return sorted(found, key=lambda layer: places[layer.weight])
-
-
-def check_unshared(layers: Iterable[BinaryLayer]) -> None:
-    """Raise ValueError if two layers share one weight."""
-    shared = [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]
-    if shared:
-        raise ValueError(
-            f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
-            "its weight"
-        )
 
 
 @torch.library.custom_op("qpsbgd::watched", mutates_args=())

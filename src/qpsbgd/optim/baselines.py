@@ -331,7 +331,9 @@ def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]
         torch._foreach_add_(buffers, grads, alpha=1 if update == "sgd" else 1 - momentum)
         grads = list(torch._foreach_lerp(grads, buffers, momentum)) if update == "muon" else buffers
     if update == "muon":
-        return _muon(grads)
+        factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
+        sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
+        return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
     if update == "normalized":
         return [normalized(grad) for grad in grads]
     return list(torch._foreach_sign(grads)) if update == "sign" else grads
@@ -357,12 +359,6 @@ def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor],
             state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
         state["step"] += 1
     return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
-
-
-def _muon(grads: list[Tensor]) -> list[Tensor]:
-    factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
-    sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
-    return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
 
 
 def proximal_step(weights: Tensor, strength: float) -> Tensor:

@@ -71,10 +71,15 @@ class BinaryOptimizer(Optimizer):
         layers = list(dict.fromkeys(layer for one in members for layer in one.layers))  # in the order of all ranks
         self._depth_factor = 1.0
         if defaults["lr"] is None or any(layer.scale is not None for layer in layers):
-            depth = self._depth(members, layers)
+            counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
+            chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
+            depth = {"layers": counted, "norms": self._norms, "chained": chained}
             self._depth_factor = depth_factor(**depth)
         if defaults["lr"] is None:
-            defaults["lr"] = self._default_rate(defaults, depth)
+            factor = self._rate_factor(defaults)
+            if not defaults["relative"]:
+                raise ValueError("the default learning rate is relative; leave relative out, or give lr")
+            defaults["lr"] = default_rate(factor, **depth, steps=defaults["steps"])
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -229,18 +234,6 @@ class BinaryOptimizer(Optimizer):
 
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
-
-    def _depth(self, members: Sequence[Members], layers: Iterable[BinaryLayer]) -> dict[str, int]:
-        """The counts that stand for the depth of the network (`optim/rates.py`)."""
-        counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
-        chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
-        return {"layers": counted, "norms": self._norms, "chained": chained}
-
-    def _default_rate(self, options: dict[str, Any], depth: Mapping[str, int]) -> float:
-        factor = self._rate_factor(options)
-        if not options["relative"]:
-            raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-        return default_rate(factor, **depth, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""

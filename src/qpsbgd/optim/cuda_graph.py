@@ -111,20 +111,17 @@ class _Graph:
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
-                self._capture(pool)
+                stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    self._made()  # compiles and allocates
+                torch.cuda.current_stream().wait_stream(stream)
+                self._graph = torch.cuda.CUDAGraph()
+                # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
+                with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+                    self._directions = self._made()
             finally:
                 torch._foreach_copy_(changed, before)
-
-    def _capture(self, pool: Any) -> None:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._made()  # compiles and allocates
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._directions = self._made()
 
     def _made(self) -> list[Direction]:
         """The step; layers without solvers one after another, in the same memory, since no answer can fail."""

@@ -15,21 +15,13 @@ from qpsbgd.projections import Direction, LayerInputs, Projection
 
 @dataclass(frozen=True, eq=False)
 class LayerUpdate:
-    """The update of one layer in a step.
+    """The update of one layer in a step."""
 
-    Attributes:
-        weight: The latent weights, or this rank's part of them.
-        inputs: What the projection gets; the step brings `state` and `cached` forward.
-        projection: Turns the inputs into a direction.
-        lr: Step size of the latent weights.
-        clip: Their bound; None for none.
-    """
-
-    weight: Tensor
-    inputs: LayerInputs
-    projection: Projection
-    lr: float | Tensor
-    clip: float | None
+    weight: Tensor  # the latent weights, or this rank's part of them
+    inputs: LayerInputs  # what the projection gets; the step brings `state` and `cached` forward
+    projection: Projection  # turns the inputs into a direction
+    lr: float | Tensor  # step size of the latent weights
+    clip: float | None  # their bound
 
 
 def qpsbgd(

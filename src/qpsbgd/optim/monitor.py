@@ -107,10 +107,8 @@ class Monitor:
             raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
         self._weights: dict[BinaryLayer, Tensor] = {}
         self._heard: dict[BinaryLayer, dict[str, float]] = {}
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-        ]
+        self._hear = self._heard.__setitem__
+        self._hooks = (optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after))
 
     def note_loss(self, loss: Tensor | float) -> None:
         """Note the loss of the latest step, for `plot` and the lines per epoch; warns once if it does not fall."""
@@ -120,7 +118,10 @@ class Monitor:
         self.losses[self._steps()] = value
         self._losses.append(value)
         if self._epoch is not None and self._steps() % self._epoch == 0:
-            self._show_line()
+            flips = ", ".join(f"{layer} {100 * sum(r) / len(r):.2f} %" for layer, r in self._flips.items())
+            mean = sum(self._losses) / len(self._losses)
+            self._show(f"step {self._steps()}: loss {mean:.4g}; flips per step: {flips or 'not observed'}")
+            self._flips, self._losses = {}, []
 
     def plot(self) -> Figure:
         """A figure of the losses, the share of flips per layer and, with spins, the energies; needs matplotlib."""
@@ -161,31 +162,23 @@ class Monitor:
         self._weights = {layer: local(layer.weight.detach()).clone() for layer in self._names()}
         self._optimizer.observers.append(self._hear)
 
-    def _hear(self, layer: BinaryLayer, figures: dict[str, float]) -> None:
-        self._heard[layer] = figures
-
     @torch.no_grad()
     def _after(self, _: Optimizer, args: Any, kwargs: Any) -> None:
-        weights, heard, names, step = self._weights, self._heard, self._names(), self._steps()
-        self._forget()
+        names, step = self._names(), self._steps()
         observations = [
-            Observation(step, names[layer], _movement(layer, before) | heard[layer])
-            for layer, before in weights.items()
-            if layer in heard and before.numel()
+            Observation(step, names[layer], _movement(layer, before) | self._heard[layer])
+            for layer, before in self._weights.items()
+            if layer in self._heard and before.numel()
         ]
+        self._forget()
         for one in observations:
             self._flips.setdefault(one.layer, []).append(one.figures["flip_rate"])
         if observations:
             self._callback(observations)
 
-    def _show_line(self) -> None:
-        flips = ", ".join(f"{layer} {100 * sum(r) / len(r):.2f} %" for layer, r in self._flips.items())
-        loss = sum(self._losses) / len(self._losses)
-        self._show(f"step {self._steps()}: loss {loss:.4g}; flips per step: {flips or 'not observed'}")
-        self._flips, self._losses = {}, []
-
     def _forget(self) -> None:
-        self._weights, self._heard = {}, {}
+        self._weights.clear()
+        self._heard.clear()
         if self._hear in self._optimizer.observers:
             self._optimizer.observers.remove(self._hear)
 

@@ -6,7 +6,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
@@ -26,11 +25,7 @@ class ShownFigure(Figure):
 
 
 def drawn(observations: Sequence[Observation], losses: Mapping[int, float]) -> Figure:
-    """Panels of the losses, the flips per layer and the energies, as far as there are any.
-
-    Raises:
-        ValueError: Nothing was observed.
-    """
+    """Panels of the losses, the flips per layer and the energies, as far as there are any."""
     if not observations and not losses:
         raise ValueError("there is nothing to draw: no step was observed; a monitor with a callback collects none")
     panels: dict[str, dict[str, Mapping[int, float]]] = {"loss": {"": losses}} if losses else {}
@@ -43,17 +38,13 @@ def drawn(observations: Sequence[Observation], losses: Mapping[int, float]) -> F
             panels[title] = dict(lines)
     made = ShownFigure(figsize=(4 * len(panels), 3), layout="constrained")
     for axes, (title, found) in zip(made.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        _draw(axes, title, found)
+        for name, line in found.items():
+            steps, values = list(line), list(line.values())
+            width = -(-len(steps) // MOST_POINTS)
+            parts = range(0, len(steps), width)
+            means = [sum(values[k : k + width]) / len(values[k : k + width]) for k in parts]
+            axes.plot([steps[k] for k in parts], means, label=name, linewidth=1)
+        axes.set(title=title, xlabel="step")
+        if len(found) > 1 or next(iter(found)):
+            axes.legend(fontsize="small")
     return made
-
-
-def _draw(axes: Axes, title: str, lines: Mapping[str, Mapping[int, float]]) -> None:
-    for name, line in lines.items():
-        steps, values = list(line), list(line.values())
-        width = -(-len(steps) // MOST_POINTS)
-        parts = range(0, len(steps), width)
-        means = [sum(values[k : k + width]) / len(values[k : k + width]) for k in parts]
-        axes.plot([steps[k] for k in parts], means, label=name, linewidth=1)
-    axes.set(title=title, xlabel="step")
-    if len(lines) > 1 or next(iter(lines)):
-        axes.legend(fontsize="small")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.conversion import is_norm
-from qpsbgd.nn.known_layers import check_unshared, layers_of
+from qpsbgd.nn.known_layers import layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
 from qpsbgd.optim.chains import over_batches
 from qpsbgd.parallel.ranks import Ranks
@@ -29,34 +30,19 @@ NO_LAYER = (
 
 @dataclass(frozen=True)
 class Members:
-    """The members of a parameter group.
+    """The members of a parameter group."""
 
-    Attributes:
-        layers: The binary layers of the given modules and weights, in order, each once.
-        given: Parameters that were given themselves and are not binary weights.
-        inside: Parameters of the given modules that are not binary weights, and their names there.
-        names: Names of parameters that were given with them.
-        norms: Normalisation layers in the given modules, or as many as the given parameters look like.
-        batch_norms: Those in the given modules that normalise over a batch.
-        modules: The given modules.
-    """
-
-    layers: list[BinaryLayer]
-    given: list[Tensor]
-    inside: dict[Tensor, str]
-    names: dict[Tensor, str]
-    norms: int
-    batch_norms: int
-    modules: list[nn.Module]
+    layers: list[BinaryLayer]  # of the given modules and weights, in order, each once
+    given: list[Tensor]  # parameters that were given themselves and are not binary weights
+    inside: dict[Tensor, str]  # those of the given modules that are not binary weights, and their names there
+    names: dict[Tensor, str]  # names of parameters that were given with them
+    norms: int  # normalisation layers in the given modules, or as many as the given parameters look like
+    batch_norms: int  # those in the given modules that normalise over a batch
+    modules: list[nn.Module]  # as given
 
     @classmethod
     def of(cls, params: Layers) -> Members:
-        """The members of a model, layers, parameters, or parameters with names.
-
-        Raises:
-            TypeError: Something else was given, or a module would compute with latent weights.
-            ValueError: Two layers share one weight.
-        """
+        """The members of a model, layers, parameters, or parameters with names; anything else is an error."""
         names: dict[Tensor, str] = {}
         modules: list[nn.Module] = []
         parameters: list[Tensor] = []
@@ -83,7 +69,11 @@ class Members:
         guard_fused_paths(parts)
         inner = (part for part in parts if isinstance(part, BinaryLayer))
         layers = list(dict.fromkeys([*inner, *owners]))
-        check_unshared(layers)
+        if shared := [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]:
+            raise ValueError(
+                f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of "
+                "sharing its weight"
+            )
         weights = {layer.weight for layer in owners}
         given = [p for p in dict.fromkeys(parameters) if p not in weights]
         known = {layer.weight for layer in layers}.union(given)

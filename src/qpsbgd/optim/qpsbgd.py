@@ -19,7 +19,7 @@ from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers, with_projections
+from qpsbgd.optim.saved_state import described_state, kept_tensors, with_projections
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
 from qpsbgd.parallel.shards import is_sharded, local
@@ -377,7 +377,10 @@ class QPSBGD(BinaryOptimizer):
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         for place in places:
             self.defaults["projection"] = self.param_groups[place]["projection"]
-        load_solvers(state_dict, self._projections())
+        projections = self._projections()
+        for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
+            if projection.solver is not None:
+                projection.solver.load_state_dict(saved)
         self._cached, self._graphs = {}, GraphedSteps()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:

@@ -48,18 +48,11 @@ class RealPart:
 
     Args:
         params: The parameters, or names and parameters.
-        options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
-            the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
-            `steps`, the fraction of them over which it rises as `warmup`, and factors on the rate of vectors (norms,
-            biases) and of learned scales as `vector_factor` and `scale_factor`. Where a rate or kind is given, these
-            are 1 and None, which is the rate of any matrix.
+        options: As the option `real` of `QPSBGD`. Where a rate or kind is given, `vector_factor` and `scale_factor` are
+            1 and None, which is the rate of any matrix.
         norms: Whether the network has normalisation layers; without them the default factor of vectors is 1.
         scales: The learned scales of binary layers among the parameters, and the units that their rates are in.
         depth_factor: The factor by depth on the rate of the binary layers (`optim/rates.py`).
-
-    Raises:
-        TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
-        ValueError: An option is out of bounds.
     """
 
     def __init__(
@@ -78,9 +71,16 @@ class RealPart:
         for name, (_, rule) in _OURS.items():
             rule.checked(name, ours[name])
         own = {name: value for name, value in options.items() if name not in (*_OURS, "kind")}
-        _check_known(kind, own)
-        fused = {"fused": True} if _fusable(params) and not {"foreach", "differentiable"} & set(options) else {}
-        defaults = {"lr": REAL_RATE, **fused} if "kind" not in options else {}
+        known = inspect.signature(kind).parameters
+        any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        if unknown := [] if any_name else sorted(set(own) - set(known)):
+            has = ", ".join([*list(known)[1:], *_OURS])
+            raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
+        defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
+        tensors = [p[1] if isinstance(p, tuple) else p for p in params]
+        fusable = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
+        if defaults and fusable and not {"foreach", "differentiable"} & set(options):
+            defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
         optimizer = kind([{"params": list(params)}], **defaults | own)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
@@ -144,14 +144,10 @@ class RealPart:
         grad_scale: Tensor | None,
         skip: Tensor | None = None,
     ) -> None:
-        """Move the parameters that have a gradient.
+        """Move the parameters of the group that have a gradient, by `factor` times its rate.
 
-        Args:
-            group: The parameter group.
-            state: Of all parameters; the group's part is brought forward.
-            factor: Factor on the learning rate.
-            grad_scale: A GradScaler's factor that is still in the gradients.
-            skip: Where this is true, on the device, nothing moves; for fused optimisers alone.
+        A GradScaler's `grad_scale` is still in the gradients. Where `skip` is true, on the device, nothing moves: that
+        is for fused optimisers alone.
         """
         moving = [p for p in group["params"] if p.grad is not None]
         if not moving:
@@ -161,7 +157,8 @@ class RealPart:
                 p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        rate, self._optimizer.state = group["lr"], cast(Any, state) if self._is_torchs else _of(group, state)
+        is_torchs = type(self._optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
+        rate, self._optimizer.state = group["lr"], cast(Any, state) if is_torchs else _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
             moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
@@ -174,11 +171,6 @@ class RealPart:
             group["lr"] = rate
             self._optimizer.__dict__.pop("found_inf", None)
             self._give_back(state)
-
-    @property
-    def _is_torchs(self) -> bool:
-        """Whether it is one of torch's own kinds, which touch the state of no parameters but their own."""
-        return type(self._optimizer).__module__.startswith("torch.optim.")
 
     def _give_back(self, state: dict[Tensor, Any]) -> None:
         if self._optimizer.state is not state:
@@ -197,12 +189,6 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     return dict(real)
 
 
-def _fusable(params: Sequence[NamedTensor]) -> bool:
-    """Whether torch can step all of them in one call, which saves most of the time of small ones, on a CPU, too."""
-    tensors = [p[1] if isinstance(p, tuple) else p for p in params]
-    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
-
-
 def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:
     """The group itself, or where vectors or learned scales have other rates, its parts by rate."""
     vector, scale = group["vector_factor"], group["scale_factor"]
@@ -218,12 +204,3 @@ def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict
 
 def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
     return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})
-
-
-def _check_known(kind: Any, options: Mapping[str, Any]) -> None:
-    known = inspect.signature(kind).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return
-    if unknown := sorted(set(options) - set(known)):
-        has = ", ".join([*list(known)[1:], *_OURS])
-        raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")

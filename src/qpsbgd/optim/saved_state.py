@@ -38,16 +38,13 @@ def with_projections(saved: Groups, groups: Groups, free: Projection | None) -> 
         if "projection" in group and "projection" in own:
             key = id(own["projection"]), repr(group["projection"])
             if key not in made:
-                made[key] = _restored(own["projection"], group["projection"], free)
+                description, kind = group["projection"], own["projection"]
+                name = description.get("name") if isinstance(description, Mapping) else None
+                if free is not None and kind is free and name in PROJECTIONS and name != kind.name:
+                    kind = PROJECTIONS[str(name)]()
+                made[key] = kind.restored(description)
             group["projection"] = made[key]
     return found
-
-
-def _restored(own: Projection, saved: Any, free: Projection | None) -> Projection:
-    name = saved.get("name") if isinstance(saved, Mapping) else None
-    if own is free and name in PROJECTIONS and name != own.name:
-        own = PROJECTIONS[str(name)]()
-    return own.restored(saved)
 
 
 def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
@@ -60,14 +57,6 @@ def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Ten
             if isinstance(value, Tensor):
                 cut = name in dims
                 yield weight, name, from_saved(value, weight, dims[name]) if cut else value.clone().to(weight.device)
-
-
-def load_solvers(state: Mapping[str, Any], projections: Sequence[Projection]) -> None:
-    """Give the solvers of the projections their states back."""
-    saved = state.get("solvers", [{}] * len(projections))
-    for projection, solver_state in zip(projections, saved, strict=False):
-        if projection.solver is not None:
-            projection.solver.load_state_dict(solver_state)
 
 
 def _numbered(groups: Groups, saved: Groups) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
