@@ -98,11 +98,7 @@ def _state(path: Path) -> dict[str, Tensor]:
 
 
 def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]) -> nn.Module:
-    """The model itself, with fresh binary layers of these options in the places of its real-valued ones.
-
-    Raises:
-        ValueError: A name is not that of a layer with a binary form.
-    """
+    """The model itself, with fresh binary layers of these options in the places of its real-valued ones."""
     model = opened(model, lambda name: not any(layer.startswith(f"{name}.") for layer in layers))
     named = dict(model.named_modules())
     fits = {name for name, module in named.items() if isinstance(module, BinaryLayer) or is_converted(module)}

@@ -94,9 +94,12 @@ class DescentOptimizer(BinaryOptimizer):
 
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         """The weights after a step, not yet clipped; `states` are brought forward."""
-        return self._against(weights, directions(_grads(weights), states, group), group)
-
-    def _against(self, weights: list[Tensor], steps: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        grads, decay = _grads(weights), group.get("weight_decay")
+        if decay is not None and group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
+            grads, decay = list(torch._foreach_add(grads, weights, alpha=decay)), None
+        steps = directions(grads, states, group)
+        if decay is not None:
+            steps = list(torch._foreach_add(steps, weights, alpha=decay))
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
 
@@ -261,14 +264,6 @@ class StraightThrough(DescentOptimizer):
         options |= {"momentum": beta if momentum is None else momentum, "steps": steps, "warmup": warmup}
         options |= {"weight_decay": decay if weight_decay is None else weight_decay, "relative": False}
         super().__init__(params, options, real)
-
-    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
-        grads, decay = _grads(weights), group["weight_decay"]
-        if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
-            steps = directions(list(torch._foreach_add(grads, weights, alpha=decay)), states, group)
-        else:
-            steps = list(torch._foreach_add(directions(grads, states, group), weights, alpha=decay))
-        return self._against(weights, steps, group)
 
 
 class Bop(DescentOptimizer):

@@ -35,11 +35,7 @@ class DistributedSolver(Solver):
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any.
-
-        Raises:
-            RuntimeError: The solver of another rank failed.
-        """
+        """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any."""
         if self._sharded:
             return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
         own = [self._part(family) for family in families]

@@ -79,16 +79,20 @@ class System:
     @property
     def matrix(self) -> Tensor:
         """A by block."""
-        return self._cached("matrix", lambda: system_matrix(self.state["gram"], self.state["penalty"], self.blocks))
+        if "matrix" not in self.cached:
+            self.cached["matrix"] = system_matrix(self.state["gram"], self.state["penalty"], self.blocks)
+        return self.cached["matrix"]
 
     @property
     def inverse(self) -> Tensor:
         """A⁻¹ by block."""
-        gram, penalty = self.state["gram"], self.state["penalty"]
-        try:
-            return self._cached("inverse", lambda: inverse(gram, penalty, self.blocks, sure=self.sure))
-        except ValueError as error:
-            raise ValueError(f"{self.layer}: {error}") from error
+        if "inverse" not in self.cached:
+            gram, penalty = self.state["gram"], self.state["penalty"]
+            try:
+                self.cached["inverse"] = inverse(gram, penalty, self.blocks, sure=self.sure)
+            except ValueError as error:
+                raise ValueError(f"{self.layer}: {error}") from error
+        return self.cached["inverse"]
 
     @property
     def sure(self) -> bool:
@@ -106,11 +110,6 @@ class System:
     def answer(self, direction: Tensor, **more: Any) -> Direction:
         """A direction with what is to be kept of this system."""
         return Direction(direction, self.state, self.cached, **more)
-
-    def _cached(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        if name not in self.cached:
-            self.cached[name] = compute()
-        return self.cached[name]
 
 
 @dataclass(frozen=True)
@@ -230,9 +229,6 @@ def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks, *, sure: bool
 
     The condition of A is at most 1 + n/δ, so single precision is enough unless δ is tiny; then Cholesky's method may
     fail, and double precision is tried. Where it is `sure` not to, nothing is checked.
-
-    Raises:
-        ValueError: The matrix is not positive definite in double precision either, or not finite.
     """
     # Some builds of LAPACK report no failure of a matrix that holds NaN.
     if not sure and not bool(gram.isfinite().all()):

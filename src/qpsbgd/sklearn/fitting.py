@@ -28,9 +28,6 @@ class WeightedRows:
         """The samples in an order of their own, whole weights replaced by repeated rows.
 
         So the order of the data makes no difference, and a weight of two is the same as two rows.
-
-        Raises:
-            ValueError: A weight is negative, or all are zero.
         """
         if weights is not None:
             if (weights < 0).any() or not weights.any():
