@@ -93,27 +93,19 @@ def _exit_code() -> int:
             error.show()
         else:
             command = error.ctx.command_path if error.ctx else "qpsbgd"
-            complain("error", f"{error.format_message()}{_hint(error)} (see {command} --help)")
+            name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+            takes_options = name and error.ctx and any(each.name == "option" for each in error.ctx.command.params)
+            hint = f"; if it is the solver's: --option {name}=VALUE" if takes_options else ""
+            complain("error", f"{error.format_message()}{hint} (see {command} --help)")
         return 2
     except typer.Abort:
         return 130
     except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
         if os.environ.get("QPSBGD_DEBUG"):
             raise
-        complain("error", f"{_words(error)} (QPSBGD_DEBUG=1 shows where)")
+        words = str(error)
+        if isinstance(error, OSError) and error.strerror:  # the path, then the reason, without its number
+            words = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        complain("error", f"{words} (QPSBGD_DEBUG=1 shows where)")
         return 1
     return code if isinstance(code, int) else 0
-
-
-def _words(error: Exception) -> str:
-    """What is wrong; of the system's errors the path, then the reason, without their number."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-
-
-def _hint(error: Any) -> str:
-    """How to write an unknown option that the solver may have."""
-    name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-    takes_options = name and error.ctx and any(each.name == "option" for each in error.ctx.command.params)
-    return f"; if it is the solver's: --option {name}=VALUE" if takes_options else ""

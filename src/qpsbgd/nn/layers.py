@@ -273,10 +273,24 @@ class BinaryLayer(nn.Module, ABC):
         return shape if self.bits == 1 else shape[1:]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if (reason := self._misfit(state_dict, prefix)) is not None:
+        mark, reason = state_dict.get(prefix + MARK), None
+        if prefix + "weight" in state_dict and mark is None:
+            reason = (
+                "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
+                "it into the real-valued model, and convert or binarize that; latent weights saved before there were "
+                "marks load as {**model.state_dict(), **state}"
+            )
+        elif prefix + "weight" in state_dict and saved_options(mark) != self.options:
+            both = (saved_options(mark), self.options)
+            there, here = (", ".join(f"{name}={value!r}" for name, value in options.items()) for options in both)
+            reason = (
+                f"the state is of a binary layer with {there}, but the layer has {here}; "
+                "build it with the same options, or take qpsbgd.load, which does"
+            )
+        if reason is None:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+        else:
             args[-1].append(f"{prefix.rstrip('.') or type(self).__name__}: {reason}")  # the list of errors
-            return
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __str__(self) -> str:
         """How messages name the layer: by its path in the model where that is known."""
@@ -300,25 +314,6 @@ class BinaryLayer(nn.Module, ABC):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self._set_mark()  # `to_empty` has left it without content
         super()._save_to_state_dict(destination, prefix, keep_vars)
-
-    def _misfit(self, state_dict: dict[str, Any], prefix: str) -> str | None:
-        """Why a state with a weight for this layer is not a state of such a layer; None where it is."""
-        if prefix + "weight" not in state_dict:
-            return None
-        if prefix + MARK not in state_dict:
-            return (
-                "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
-                "it into the real-valued model, and convert or binarize that; latent weights saved before there were "
-                "marks load as {**model.state_dict(), **state}"
-            )
-        there, here = saved_options(state_dict[prefix + MARK]), self.options
-        if there == here:
-            return None
-        shown = [", ".join(f"{name}={value!r}" for name, value in options.items()) for options in (there, here)]
-        return (
-            f"the state is of a binary layer with {shown[0]}, but the layer has {shown[1]}; "
-            "build it with the same options, or take qpsbgd.load, which does"
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).

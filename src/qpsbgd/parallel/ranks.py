@@ -184,14 +184,10 @@ def _difference(descriptions: Sequence[Sequence[str]]) -> str:
 
 def _drift(kind: str, sums: Sequence[Sequence[tuple[str, int]]]) -> str:
     names = [name for index, (name, _) in enumerate(sums[0]) if len({found[index][1] for found in sums}) > 1]
-    if kind == "gradients":
-        return (
-            f"the ranks have different gradients of {', '.join(names)}: wrap the model in "
-            "torch.nn.parallel.DistributedDataParallel, which averages them, call the wrapped model, and make the last "
-            "backward pass before step() outside no_sync()"
-        )
-    return (
-        f"the ranks have different weights of {', '.join(names)}: wrap the model in DistributedDataParallel, which "
-        "starts all ranks with those of rank 0; load the same checkpoint on all ranks; and change weights outside the "
-        "optimiser on all ranks alike"
-    )
+    advice = {
+        "gradients": "torch.nn.parallel.DistributedDataParallel, which averages them, call the wrapped model, and make "
+        "the last backward pass before step() outside no_sync()",
+        "weights": "DistributedDataParallel, which starts all ranks with those of rank 0; load the same checkpoint on "
+        "all ranks; and change weights outside the optimiser on all ranks alike",
+    }
+    return f"the ranks have different {kind} of {', '.join(names)}: wrap the model in {advice[kind]}"
