@@ -273,7 +273,8 @@ class BinaryLayer(nn.Module, ABC):
         return shape if self.bits == 1 else shape[1:]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        mark, reason = state_dict.get(prefix + MARK), None
+        mark: Any = state_dict.get(prefix + MARK)
+        reason = None
         if prefix + "weight" in state_dict and mark is None:
             reason = (
                 "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "

@@ -180,16 +180,11 @@ def _read(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         raise ValueError(f"{path} is not a checkpoint, though its checksum is right ({error}); {_ADVICE}") from error
-    if not _complete(state):
+    step, random, parts = (state.get(name) if isinstance(state, dict) else None for name in ("step", "random", "parts"))
+    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= _MOST_STEPS
+    drawn = (
+        isinstance(random, dict) and all(isinstance(one, torch.Tensor) for one in random.values()) and "cpu" in random
+    )
+    if not (counted and drawn and isinstance(parts, dict)):
         raise ValueError(f"{path} has not the parts of a checkpoint: step, random, parts; {_ADVICE}")
     return state
-
-
-def _complete(state: Any) -> bool:
-    """Whether a state has the form of `Checkpoint._state`."""
-    if not isinstance(state, dict) or not {"step", "random", "parts"} <= state.keys():
-        return False
-    step, random = state["step"], state["random"]
-    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= _MOST_STEPS
-    drawn = isinstance(random, dict) and all(isinstance(value, torch.Tensor) for value in random.values())
-    return counted and drawn and "cpu" in random and isinstance(state["parts"], dict)

@@ -109,11 +109,9 @@ def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
     check_fits(inputs.layer, inputs.state["linear"][0], fresh[0].linear)
     beta = inputs.momentum
     rate = (1 - beta) / (1 - beta ** (inputs.state["step"] + 1))
-    means = []
-    for index, family in enumerate(fresh):
-        old, new = [inputs.state[name][index] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
-        means.append(QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)))
-    return means
+    kept = zip(fresh, *(inputs.state[name] for name in _FAMILY), strict=True)
+    pairs = ((old, [getattr(family, name) for name in _FAMILY]) for family, *old in kept)
+    return [QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)) for old, new in pairs]
 
 
 def _warm_descent(solver: Any, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
