@@ -7,6 +7,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,11 @@ class Checkpoint:
             try:
                 self._load(name, state["parts"][name])
             except Exception as error:
-                lost = [other for other in tried if not self._put_back(other, before[other])]
+                lost = list(tried)
+                for other in tried:
+                    with suppress(Exception):
+                        self._load(other, before[other])
+                        lost.remove(other)
                 raise ValueError(
                     f"{self.path} does not fit {name} ({type(error).__name__}: {error}); make it as in the saved "
                     f"run, or {_ADVICE}{f'. Could not be put back: {lost}' if lost else ''}"
@@ -158,14 +163,6 @@ class Checkpoint:
     def _load(self, name: str, state: Any) -> None:
         part = self._parts[name]
         part.set_state(state) if isinstance(part, torch.Generator) else part.load_state_dict(state)
-
-    def _put_back(self, name: str, state: Any) -> bool:
-        """Whether a part takes its own state again."""
-        try:
-            self._load(name, state)
-        except Exception:
-            return False
-        return True
 
 
 def _read(path: Path) -> dict[str, Any]:

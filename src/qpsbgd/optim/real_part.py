@@ -6,7 +6,6 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
@@ -60,9 +59,9 @@ class RealPart:
         params: Sequence[NamedTensor],
         options: Mapping[str, Any],
         *,
-        norms: bool = False,
-        scales: Mapping[Tensor, float] = MappingProxyType({}),
-        depth_factor: float = 1.0,
+        norms: bool,
+        scales: Mapping[Tensor, float],
+        depth_factor: float,
     ) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):

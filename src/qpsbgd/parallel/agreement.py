@@ -57,8 +57,16 @@ def gather_records(
 
     `wanted` are the layers whose records this step needs, the same on all ranks, with their projections.
     """
-    found = dict(records)
-    own = {layer: records[layer] or _nothing(layer, projection) for layer, projection in wanted.items()}
+    found, own = dict(records), dict[BinaryLayer, Record]()
+    for layer, projection in wanted.items():
+        own[layer] = records[layer]
+        if own[layer] is None:  # this rank did not use the layer
+            weight, width = layer.weight, layer.groups * math.prod(layer.weight.shape[1:])
+            dtype = torch.promote_types(weight.dtype, torch.float32)
+            nothing = torch.empty(0, width, dtype=dtype, device=weight.device)
+            grads = nothing.new_empty(0, len(weight) if projection.output_grads else 0)
+            moments_of = projection.moments(layer)
+            own[layer] = LayerMoments(moments_of(nothing), 0) if moments_of else LayerRecord(nothing, grads)
     rows = {layer: record for layer, record in own.items() if isinstance(record, LayerRecord)}
     parts = iter(ranks.gather_rows([part for record in rows.values() for part in (record.inputs, record.output_grads)]))
     for layer in rows:
@@ -71,14 +79,3 @@ def gather_records(
             used, total = all_counts.max().item() >= 0, int(all_counts.clamp(min=0).sum())
             found[layer] = LayerMoments(ranks.all_reduce(record.sums), total) if used else None
     return found
-
-
-def _nothing(layer: BinaryLayer, projection: Projection) -> LayerRecord | LayerMoments:
-    """The record of a layer that this rank did not use."""
-    weight = layer.weight
-    width = layer.groups * math.prod(weight.shape[1:])
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    inputs = torch.empty(0, width, dtype=dtype, device=weight.device)
-    if (moments := projection.moments(layer)) is not None:
-        return LayerMoments(moments(inputs), 0)
-    return LayerRecord(inputs, inputs.new_empty(0, len(weight) if projection.output_grads else 0))
