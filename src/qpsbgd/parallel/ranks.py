@@ -91,16 +91,11 @@ class Ranks:
         described: Callable[[], Sequence[str]] = list,
         compared: Callable[[], dict[str, list[tuple[str, Tensor]]]] | None = None,
     ) -> Work | None:
-        """This rank's work, once all ranks have theirs; None where one of them has none.
+        """This rank's work, done without communication, once all ranks have theirs; None where one of them has none.
 
-        Args:
-            work: Prepares the step without communication.
-            described: Returns what must be the same on all ranks: layers, options, steps made.
-            compared: Returns "gradients" and "weights" with their layers' names: equal bit for bit, in the first of the
-                calls that give it and in every `COMPARED_EVERY`th after it.
-
-        Raises:
-            RuntimeError: The work of another rank failed, the descriptions differ, or the tensors do.
+        What `described` returns must be the same on all ranks. "gradients" and "weights" by `compared`, with their
+        layers' names, must be equal bit for bit, in the first of the calls that give it and in every `COMPARED_EVERY`th
+        after it. RuntimeError says what differs, or that another rank failed.
         """
         if self.size == 1:
             return work()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
@@ -87,7 +86,12 @@ class Printed(Projection):
         self, inputs: LayerInputs, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
     ) -> Direction:
         blocks, like = Blocks.of(inputs.layer, self.block), inputs.grad
-        parts = [_moving(*parts).T for parts in zip(fresh, means, solutions, strict=True)]
+        parts = []
+        for new, mean, solution in zip(fresh, means, solutions, strict=True):
+            # The rows say nothing about a column without a linear term, for which every g has a twin −g, nor about an
+            # input without any term in them: what the mean remembers of it would move its weight one way for ever.
+            seen = new.quadratic.diagonal()[:, None] + new.linear.abs() > 0
+            parts.append((solution.spins * (seen & mean.linear.any(0))).T)
         state: dict[str, Any] = {}
         if inputs.momentum:
             state = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}
@@ -120,13 +124,3 @@ def _warm_descent(solver: Any, inputs: LayerInputs, families: list[QuboFamily]) 
     if starts is None:
         return [solver.solve(family) for family in families]
     return [solver.improved(family, start.clone()) for family, start in zip(families, starts, strict=True)]
-
-
-def _moving(fresh: QuboFamily, mean: QuboFamily, solution: Solution) -> Tensor:
-    """The spins (n, m), and zero for weights that the rows say nothing about.
-
-    Those are the weights of a column without a linear term, for which every g has a twin −g, and of an input without
-    any term in `fresh`: what the mean remembers of it would move its weight in one direction for ever.
-    """
-    seen = fresh.quadratic.diagonal()[:, None] + fresh.linear.abs() > 0
-    return solution.spins * (seen & mean.linear.any(0))
