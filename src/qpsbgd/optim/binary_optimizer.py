@@ -114,7 +114,7 @@ class BinaryOptimizer(Optimizer):
                 depth_factor=self._depth_factor,
             )
         if members.layers:
-            check_weights(members.layers, self._ranks)
+            check_weights(members.layers, self._ranks.size)
             self._check_options({**self.defaults, **options})
             for layer in members.layers:
                 self._check_layer(layer, {**self.defaults, **options})

@@ -16,7 +16,6 @@ from qpsbgd.nn.conversion import is_norm
 from qpsbgd.nn.known_layers import layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
 from qpsbgd.optim.chains import over_batches
-from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -103,7 +102,7 @@ def param_groups(params: Layers) -> list[dict[str, Any]]:
     return [{"params": items}]
 
 
-def check_weights(layers: Iterable[BinaryLayer], ranks: Ranks) -> None:
+def check_weights(layers: Iterable[BinaryLayer], ranks: int) -> None:
     """Raise TypeError if a layer's weight is not sharded by output units, a flat view, or computed from others."""
     for layer in layers:
         weight = layer.weight

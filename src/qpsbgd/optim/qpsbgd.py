@@ -20,8 +20,8 @@ from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.saved_state import described_state, kept_tensors, with_projections
-from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
+from qpsbgd.parallel.ranks import Record, compared, described, gather_records
 from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.parallel.ranks import Ranks
 
 
 def is_sharded(tensor: Tensor | None) -> bool:
@@ -33,14 +32,14 @@ def local(tensor: Any) -> Tensor:
     return part
 
 
-def check_shards(layer: BinaryLayer, ranks: Ranks) -> None:
+def check_shards(layer: BinaryLayer, ranks: int) -> None:
     """Raise TypeError or ValueError if the weight of a layer is sharded in a way that the optimisers cannot train."""
     from torch.distributed.tensor import Shard
 
     weight: Any = layer.weight
-    if tuple(weight.placements) != (Shard(0),) or weight.device_mesh.size() != ranks.size:
+    if tuple(weight.placements) != (Shard(0),) or weight.device_mesh.size() != ranks:
         raise TypeError(
-            f"the weight of {layer} must be sharded by its first dimension over all {ranks.size} ranks, as by "
+            f"the weight of {layer} must be sharded by its first dimension over all {ranks} ranks, as by "
             f"torch.distributed.fsdp.fully_shard, got {weight.placements} over {weight.device_mesh}; tensor parallel "
             "layers and meshes of several dimensions are not supported"
         )

@@ -17,8 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import BinaryNetworkEstimator
-from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
+from qpsbgd.sklearn.estimator import BinaryNetworkEstimator, Rows, WeightedRows, dense
 
 _LEAST_SHARE = 1e-4
 """Least share of a class when the outputs' first biases are set."""

@@ -1,4 +1,4 @@
-"""The base of classifier and regressor: the network, its training, and the checks of its inputs."""
+"""The base of classifier and regressor: the network, its training, and the rows that it is trained with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -25,9 +25,10 @@ from tqdm.auto import tqdm
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
-from qpsbgd.sklearn.fitting import Rows, ScaledColumns, WeightedRows, dense
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
+
+Rows = NDArray[Any]
 
 FLOATS = (np.float64, np.float32)
 STEPS, STEPS_PER_ROW, EPOCHS = (100, 320), 0.64, 26
@@ -35,6 +36,63 @@ STEPS, STEPS_PER_ROW, EPOCHS = (100, 320), 0.64, 26
 the time of scikit-learn's MLP, with scores at least as good (benchmarks/training/estimators.py)."""
 CHUNK = 8192
 """Rows that pass through the network at once where no gradients are needed."""
+_MOST_REPEATS = 8
+"""Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Rows to train with, dense or sparse (CSR), their targets and, where they differ, their weights."""
+
+    rows: Any
+    values: Rows
+    weights: Rows | None
+
+    @classmethod
+    def of(cls, rows: Any, values: Rows, weights: Rows | None) -> WeightedRows:
+        """The samples in an order of their own, whole weights replaced by repeated rows.
+
+        So the order of the data makes no difference, and a weight of two is the same as two rows.
+        """
+        if weights is not None:
+            if (weights < 0).any() or not weights.any():
+                raise ValueError(f"sample weights must not be negative, nor all zero, got {weights}")
+            repeats = np.rint(weights).astype(int)
+            if np.array_equal(repeats, weights) and repeats.sum() <= _MOST_REPEATS * len(weights):
+                which, weights = np.repeat(np.arange(len(weights)), repeats), None
+            else:
+                which = np.flatnonzero(weights)
+                weights = weights[which] / weights[which].mean()
+            rows, values = rows[which], values[which]
+        direction = np.random.default_rng(0).standard_normal(rows.shape[1]).astype(rows.dtype)
+        tie = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+        order = np.lexsort((tie, rows @ direction))
+        return cls(rows[order], values[order], None if weights is None else weights[order])
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    def part(self, which: Rows) -> WeightedRows:
+        """The samples of these numbers."""
+        return WeightedRows(self.rows[which], self.values[which], None if self.weights is None else self.weights[which])
+
+
+@final
+class ScaledColumns(nn.Module):
+    """Standardised columns times the scales of a network's first norm, which are trained in this place."""
+
+    def __init__(self, norm: nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.weight = norm.weight
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, n) → (B, n)."""
+        return rows * self.weight
+
+
+def dense(rows: Any) -> Rows:
+    """Rows as a dense array."""
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 @dataclass(eq=False, repr=False)

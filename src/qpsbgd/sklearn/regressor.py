@@ -12,8 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import BinaryNetworkEstimator
-from qpsbgd.sklearn.fitting import Rows, WeightedRows
+from qpsbgd.sklearn.estimator import BinaryNetworkEstimator, Rows, WeightedRows
 
 
 @final
