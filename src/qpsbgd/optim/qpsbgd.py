@@ -19,10 +19,9 @@ from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.saved_state import described_state, kept_tensors, with_projections
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
 from qpsbgd.parallel.ranks import Record, compared, described, gather_records
-from qpsbgd.parallel.shards import is_sharded, local
+from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
 from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
@@ -355,7 +354,14 @@ class QPSBGD(BinaryOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
-        return described_state(super().state_dict(), self.param_groups, self._projections())
+        state = super().state_dict()
+        distribute_kept(state, self.param_groups)
+        texts = [
+            {"projection": own["projection"].describe()} if "projection" in own else {} for own in self.param_groups
+        ]
+        state["param_groups"] = [{**group, **text} for group, text in zip(state["param_groups"], texts, strict=True)]
+        solvers = [{} if one.solver is None else one.solver.state_dict() for one in self._projections()]
+        return {**state, "solvers": solvers} if any(solvers) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
@@ -371,9 +377,19 @@ class QPSBGD(BinaryOptimizer):
 
     def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Put a checked state in place of the present one."""
-        default = self.defaults["projection"]
+        default, groups = self.defaults["projection"], [dict(group) for group in state_dict["param_groups"]]
         places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
-        groups = with_projections(state_dict["param_groups"], self.param_groups, default if self._chosen else None)
+        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        for own, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in own:
+                kind, description = own["projection"], group["projection"]
+                key = id(kind), repr(description)
+                if key not in made:
+                    name = description.get("name") if isinstance(description, Mapping) else None
+                    if self._chosen and kind is default and name in PROJECTIONS and name != kind.name:
+                        kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
+                    made[key] = kind.restored(description)
+                group["projection"] = made[key]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         for place in places:
             self.defaults["projection"] = self.param_groups[place]["projection"]

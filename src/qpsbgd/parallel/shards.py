@@ -6,7 +6,7 @@ lies on one rank. What all columns have in common is reduced: the moments behind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
+
+Groups = Sequence[Mapping[str, Any]]
 
 
 def is_sharded(tensor: Tensor | None) -> bool:
@@ -47,7 +49,16 @@ def check_shards(layer: BinaryLayer, ranks: int) -> None:
         raise ValueError(f"{layer} has groups, whose outputs FSDP would cut apart; keep it out of fully_shard")
 
 
-def to_sharded(value: Tensor, weight: Any, dim: int) -> Tensor:
+def distribute_kept(state: dict[str, Any], groups: Groups) -> None:
+    """In a state as torch makes it for these groups, let what is kept of sharded weights be distributed like them."""
+    for weight, number, dims in _numbered(groups, state["param_groups"]):
+        if dims and number in state["state"]:
+            kept = state["state"][number]
+            parts = {name: _distributed(kept[name], weight, dim) for name, dim in dims.items() if name in kept}
+            state["state"][number] = {**kept, **parts}
+
+
+def _distributed(value: Tensor, weight: Any, dim: int) -> Tensor:
     """This rank's part of something kept of a weight, cut along `dim`, as a tensor that is distributed like it."""
     from torch.distributed.tensor import DTensor, Shard
 
@@ -59,14 +70,34 @@ def to_sharded(value: Tensor, weight: Any, dim: int) -> Tensor:
     return sharded
 
 
-def from_saved(value: Any, weight: Any, dim: int) -> Tensor:
-    """The inverse of `to_sharded`; a whole tensor, as one process saves it, is cut."""
+def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
+    """The saved tensors of every weight, by name, in the precision in which they were saved; this rank's part of them.
+
+    Torch casts it to the parameter's, but that of half-precision layers stays in single precision.
+    """
+    for weight, number, dims in _numbered(groups, state["param_groups"]):
+        for name, value in state["state"].get(number, {}).items():
+            if isinstance(value, Tensor):
+                cut = name in dims
+                yield weight, name, _local_part(value, weight, dims[name]) if cut else value.clone().to(weight.device)
+
+
+def _local_part(value: Any, weight: Any, dim: int) -> Tensor:
+    """The inverse of `_distributed`; a whole tensor, as one process saves it, is cut."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = weight.device_mesh
     if is_sharded(value):
         return local(value.redistribute(mesh, [Shard(dim)])).clone()
     return local(distribute_tensor(value.to(weight.device), mesh, [Shard(dim)])).clone()
+
+
+def _numbered(groups: Groups, saved: Groups) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
+    """All parameters, their numbers in a saved state, and the dimensions in which what is kept of them is cut."""
+    for group, other in zip(groups, saved, strict=True):
+        for weight, number in zip(group["params"], other["params"], strict=True):
+            cut = "projection" in group and is_sharded(weight)
+            yield weight, number, group["projection"].sharded if cut else {}
 
 
 def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) -> None:
