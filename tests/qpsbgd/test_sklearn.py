@@ -18,7 +18,7 @@ base, datasets, exceptions = (Lazy(f"sklearn.{name}") for name in ("base", "data
 model_selection, pipeline, preprocessing = (
     Lazy(f"sklearn.{name}") for name in ("model_selection", "pipeline", "preprocessing")
 )
-estimators, fitting, sparse = Lazy("qpsbgd.sklearn"), Lazy("qpsbgd.sklearn.fitting"), Lazy("scipy.sparse")
+estimators, estimator, sparse = Lazy("qpsbgd.sklearn"), Lazy("qpsbgd.sklearn.estimator"), Lazy("scipy.sparse")
 SMALL = {"hidden_layers": 16, "epochs": 3, "random_state": 0}
 both = pytest.mark.parametrize("case", ["classifier", "regressor"])
 
@@ -176,7 +176,7 @@ def test_early_stopping_keeps_the_best_epoch(kind, data):
     scores = model.validation_scores_
     assert len(scores) == model.n_iter_ == len(model.loss_curve_)
     assert model.n_iter_ == 60 or (model.n_iter_ < 60 and max(scores[-3:]) <= max(scores[:-3]))
-    samples = fitting.WeightedRows.of(*data, None)
+    samples = estimator.WeightedRows.of(*data, None)
     split = {"stratify": samples.values} if kind is estimators.QPSBGDClassifier else {}
     _, held = model_selection.train_test_split(
         np.arange(len(samples)), test_size=0.1, random_state=np.random.RandomState(0), **split

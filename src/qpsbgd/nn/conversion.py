@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import torch
@@ -105,7 +105,12 @@ def convert(
         shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
         matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
         own = [matrix for matrix in matrices if _joined(name, matrix) not in skip]
-        reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module, own)
+        if is_converted(module):
+            reason = refusal(module, uses)
+        elif isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
+            reason = f"{type(module).__name__} has no binary form"
+        else:
+            reason = f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
         if reason and name not in left:
             refused.setdefault(reason, []).append(name)
     shown = {why: ", ".join(name or 'the model, "" by name' for name in names) for why, names in refused.items()}
@@ -202,13 +207,6 @@ def refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
     if uses[weight] > 1:
         return "it shares its weight with another module"
     return "it has hooks, which would be lost" if _has_hooks(layer) else ""
-
-
-def _without_binary_form(module: nn.Module, own: Sequence[str]) -> str:
-    """Why a module of another kind that has weights, or matrices of its `own`, stays real-valued; else empty."""
-    if isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
-        return f"{type(module).__name__} has no binary form"
-    return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
 
 
 def _own_parameters(module: nn.Module) -> dict[str, torch.Size]:

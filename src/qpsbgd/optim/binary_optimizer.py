@@ -125,8 +125,8 @@ class BinaryOptimizer(Optimizer):
                 self._adopt(layer)
         if part is not None:
             self._real_parts.append(part)
-            self.param_groups.append(part.group)
-            self.state.update(part.state)
+            self.param_groups += part.optimizer.param_groups
+            self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
     def _split_off_real(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""

@@ -97,25 +97,15 @@ class RealPart:
             ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
         self._scales = dict(scales)
         optimizer.param_groups[0].update(ours)
-        self._optimizer: Optimizer = optimizer
-
-    @property
-    def group(self) -> dict[str, Any]:
-        """The parameter group, with all options of the torch optimiser."""
-        return self._optimizer.param_groups[0]
-
-    @property
-    def state(self) -> dict[Tensor, Any]:
-        """What the optimiser keeps from its beginning; most keep nothing yet."""
-        return self._optimizer.state
+        self.optimizer: Optimizer = optimizer
 
     def missing(self, group: Mapping[str, Any]) -> set[str]:
         """The options that a saved group of this kind should have, but has not."""
-        return {*self._optimizer.defaults, *_OURS} - {*group, "differentiable"}
+        return {*self.optimizer.defaults, *_OURS} - {*group, "differentiable"}
 
     def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         """Take on a loaded group, and bring what an older torch has saved up to date."""
-        self._optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
+        self.optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
         self._give_back(state)
 
     def check_gradients(self, group: Mapping[str, Any]) -> None:
@@ -123,7 +113,7 @@ class RealPart:
         is_sparse = [p.grad.is_sparse for p in group["params"] if p.grad is not None]
         if not any(is_sparse):
             return
-        kind = type(self._optimizer)
+        kind = type(self.optimizer)
         own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")] != [Optimizer]
         plain = issubclass(kind, _TAKE_SPARSE) and not group.get("weight_decay") and not group.get("fused")
         alone = issubclass(kind, torch.optim.SparseAdam) and all(is_sparse)
@@ -156,25 +146,25 @@ class RealPart:
                 p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        is_torchs = type(self._optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
-        rate, self._optimizer.state = group["lr"], cast(Any, state) if is_torchs else _of(group, state)
+        is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
+        rate, self.optimizer.state = group["lr"], cast(Any, state) if is_torchs else _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
             moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
-            self._optimizer.param_groups = moved
+            self.optimizer.param_groups = moved
             if skip is not None:
-                self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
-            self._optimizer.step()
+                self.optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
+            self.optimizer.step()
             group.update({name: value for name, value in moved[-1].items() if name not in ("params", "lr")})
         finally:
             group["lr"] = rate
-            self._optimizer.__dict__.pop("found_inf", None)
+            self.optimizer.__dict__.pop("found_inf", None)
             self._give_back(state)
 
     def _give_back(self, state: dict[Tensor, Any]) -> None:
-        if self._optimizer.state is not state:
-            state.update(self._optimizer.state)
-        self._optimizer.state = defaultdict(dict)
+        if self.optimizer.state is not state:
+            state.update(self.optimizer.state)
+        self.optimizer.state = defaultdict(dict)
 
 
 def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:

@@ -30,13 +30,10 @@ class Ranks:
     """The ranks of torch.distributed's default group; a single one where that is not used.
 
     Every method is a collective: all ranks call it, in the same order.
-
-    Attributes:
-        sent: Bytes of tensors that this rank has sent.
     """
 
     def __init__(self) -> None:
-        self.sent = 0
+        self.sent = 0  # bytes of tensors that this rank has sent
         self._compared = 0
 
     @property

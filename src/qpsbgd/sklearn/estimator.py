@@ -204,10 +204,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
         """The weights of the samples; None if all are alike."""
-        if sample_weight is None:
-            return None
-        found: Rows = _check_sample_weight(sample_weight, rows, dtype=np.float64)
-        return found
+        return None if sample_weight is None else _check_sample_weight(sample_weight, rows, dtype=np.float64)
 
     def _fresh_scaler(self, rows: Any) -> Any:
         return StandardScaler(with_mean=isinstance(rows, np.ndarray))  # means of sparse columns are found all the same
