@@ -61,10 +61,9 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)
             torch.autograd.grad(value, weights, allow_unused=True)
-        seen = [(name, layer, tape.read()) for (name, layer), tape in zip(named, tapes, strict=True)]
     found = []
-    for name, layer, record in seen:
-        if isinstance(record, LayerRecord):
+    for (name, layer), tape in zip(named, tapes, strict=True):
+        if isinstance(record := tape.read(), LayerRecord):
             if layer.scaling is not None:
                 raise ValueError(f"the theory is about layers without scales, got {layer}")
             gradient = layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)

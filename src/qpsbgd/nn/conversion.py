@@ -84,7 +84,9 @@ def convert(
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     model = copy.deepcopy(model)
-    held = {_joined(name, own) for name, module in model.named_modules() for own in _own_parameters(module)}
+    held = {
+        f"{name}.{own}".removeprefix(".") for name, module in model.named_modules() for own in _own_parameters(module)
+    }
     if unknown := sorted(set(skip) - held - {name for name, _ in model.named_modules()}):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
 
@@ -104,7 +106,7 @@ def convert(
     for name, module in named.items():
         shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
         matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
-        own = [matrix for matrix in matrices if _joined(name, matrix) not in skip]
+        own = [matrix for matrix in matrices if f"{name}.{matrix}".removeprefix(".") not in skip]
         if is_converted(module):
             reason = refusal(module, uses)
         elif isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
@@ -214,10 +216,6 @@ def _own_parameters(module: nn.Module) -> dict[str, torch.Size]:
     if isinstance(module, (*_REAL, *_WEIGHTED)) or is_converted(module):
         return {}
     return {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
-
-
-def _joined(module: str, parameter: str) -> str:
-    return f"{module}.{parameter}" if module else parameter
 
 
 def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer:

@@ -144,12 +144,9 @@ class Monitor:
         self.close()
 
     def _names(self) -> dict[BinaryLayer, str]:
-        trained = {weight for group in self._optimizer.param_groups for weight in group["params"]}
-        return {
-            layer: name or type(layer).__name__
-            for name, layer in self._model.named_modules()
-            if isinstance(layer, BinaryLayer) and layer.weight in trained
-        }
+        trained = {weight for group in self._optimizer.binary_groups for weight in group["params"]}
+        layers = [(name, one) for name, one in self._model.named_modules() if isinstance(one, BinaryLayer)]
+        return {layer: name or type(layer).__name__ for name, layer in layers if layer.weight in trained}
 
     def _steps(self) -> int:
         """Steps that the optimiser has made, also before a resume."""

@@ -45,13 +45,8 @@ class RealPart:
     The other optimiser owns the group, with the learning rate, and the state; they are lent for a step. So there is one
     `param_groups` for schedulers and one `state_dict`, and every kind of optimiser keeps its own state apart.
 
-    Args:
-        params: The parameters, or names and parameters.
-        options: As the option `real` of `QPSBGD`. Where a rate or kind is given, `vector_factor` and `scale_factor` are
-            1 and None, which is the rate of any matrix.
-        norms: Whether the network has normalisation layers; without them the default factor of vectors is 1.
-        scales: The learned scales of binary layers among the parameters, and the units that their rates are in.
-        depth_factor: The factor by depth on the rate of the binary layers (`optim/rates.py`).
+    The options are those of `real` of `QPSBGD`. Where a rate or kind is given, or without norms, the default of
+    `vector_factor` is 1, and with a rate or kind that of `scale_factor` None, which is the rate of any matrix.
     """
 
     def __init__(
@@ -59,9 +54,9 @@ class RealPart:
         params: Sequence[NamedTensor],
         options: Mapping[str, Any],
         *,
-        norms: bool,
-        scales: Mapping[Tensor, float],
-        depth_factor: float,
+        norms: bool,  # whether the network has normalisation layers
+        scales: Mapping[Tensor, float],  # learned scales among the parameters, and the units that their rates are in
+        depth_factor: float,  # by depth, on the rate of the binary layers (`optim/rates.py`)
     ) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):

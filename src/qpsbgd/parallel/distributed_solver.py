@@ -38,7 +38,11 @@ class DistributedSolver(Solver):
         """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any."""
         if self._sharded:
             return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
-        own = [self._part(family) for family in families]
+        own, rank = [], self._ranks.rank
+        for family in families:  # parts as equal as can be; nothing on ranks that are not asked
+            begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
+            linear, offset = family.linear[:, begin:end].contiguous(), family.offset[begin:end]
+            own.append(QuboFamily.trusted(family.quadratic, linear, offset))
         stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
         return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
@@ -51,12 +55,6 @@ class DistributedSolver(Solver):
             spins, energies, proven = (t.cpu().numpy() for t in (one.spins, one.energies, one.proven_optimal))
             packed.append((np.packbits(spins > 0, axis=0), energies, proven))
         return dict(found[0].stats), packed
-
-    def _part(self, family: QuboFamily) -> QuboFamily:
-        """This rank's part of the columns, as equal as can be; nothing on ranks that are not asked."""
-        rank = self._ranks.rank
-        begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
-        return QuboFamily.trusted(family.quadratic, family.linear[:, begin:end].contiguous(), family.offset[begin:end])
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
