@@ -30,8 +30,8 @@ def qpsbgd(
     """Ω ← clip(Ω − lr · G, ±clip) for every layer, with G from its projection (Alg. 1); returns the directions.
 
     Weights and states change only after the directions of all layers are known. `clock` returns the time, for
-    `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked at, and weights and the
-    tensors of states stay as they are.
+    `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked at, and weights and
+    the tensors of states stay as they are.
     """
     if skip is not None:
         updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
