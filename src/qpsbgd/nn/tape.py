@@ -56,7 +56,6 @@ class Tape:
 
     FSDP shards the weight and computes with another parameter in its place, whose gradient is reduced to that of the
     shards. Records then count until the gradient of the shards is None again.
-
     """
 
     def __init__(
