@@ -138,7 +138,7 @@ class BinaryOptimizer(Optimizer):
             self._beside.update(members.inside)
         schedule_options = {name: options.get(name, self.defaults[name]) for name in ("steps", "warmup")}
         real = {**schedule_options, **(self._real or {}), **(own or {})}
-        if options.get("weight_decay") == 0 and not rest:
+        if options.get("weight_decay") == 0 and not rest and "weight_decay" not in self.defaults:
             del options["weight_decay"]  # frameworks give one to every group
         if rest:
             for name in [name for name in options if name not in self.defaults or not members.layers]:
@@ -189,10 +189,8 @@ class BinaryOptimizer(Optimizer):
             raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
-        if closure is None:
-            return None
         with torch.enable_grad():
-            self._loss = closure()
+            self._loss = None if closure is None else closure()
         return self._loss
 
     def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:

@@ -348,6 +348,11 @@ def test_latent_weights_move_as_under_torchs_own_optimiser(update, twin):
     torch.testing.assert_close(layer.weight, other)
 
 
+def test_a_group_without_weight_decay_has_none():
+    layer = BinaryLinear(6, 4)
+    assert StraightThrough([{"params": [layer], "weight_decay": 0.0}]).param_groups[0]["weight_decay"] == 0
+
+
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_muon_is_torchs_own_up_to_its_half_precision():
     layer = BinaryLinear(12, 30, scale="magnitude")

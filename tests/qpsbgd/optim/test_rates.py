@@ -332,6 +332,17 @@ def test_a_loss_that_falls_gives_none(closure):
     assert not warnings_of_a_run([1 - 0.001 * step for step in range(210)], closure=closure)
 
 
+def test_a_step_without_a_closure_has_no_loss():
+    model = nn.Sequential(BinaryLinear(4, 4))
+    optimizer, seen = QPSBGD(model, steps=10, real=False), []
+    optimizer.watch_loss = lambda loss: seen.append(loss) or []
+    for closure in (lambda: 3.0, None):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).square().mean().backward()
+        optimizer.step(closure)
+    assert seen == [3.0]
+
+
 @pytest.mark.parametrize(
     ("steps", "beta"), [(None, 0.9), (1, 0.8), (750, 0.8), (1000, 0.85), (1500, 0.9), (10_000, 0.9)]
 )
