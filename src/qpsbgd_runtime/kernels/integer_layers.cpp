@@ -23,7 +23,7 @@ namespace qpsbgd {
 namespace {
 
 constexpr std::int64_t PANEL = ByteWeights::PANEL;
-constexpr std::int64_t SUMS = 1 << 15;  // that are computed at once, so that they stay in the cache
+constexpr std::int64_t SUMS = 1 << 13;  // that are computed at once, so that they stay in the innermost cache
 constexpr int ROWS = 4;                        // of a tile
 
 // Rows of `quads` times four bytes with a panel (quads, PANEL, 4) of weights ±1, for R rows.
@@ -156,30 +156,40 @@ QPSBGD_VERSIONS void along_narrow_line(const std::int32_t* __restrict sums, cons
   }
 }
 
-void requantize(const std::int32_t* sums, std::int64_t rows, std::int64_t units, const AfterSums& epilogue,
-                std::uint8_t* out) {
-  constexpr std::int64_t MOST = std::int64_t{1} << 28;  // twice such a sum and such an offset have 31 bits together
-  bool narrow = epilogue.shift == 0 && epilogue.largest_sum <= MOST;
-  for (std::int64_t unit = 0; unit < units && narrow; ++unit) {
-    const std::int64_t factor = epilogue.factors[unit], offset = epilogue.offsets[unit];
-    narrow = -2 <= factor && factor <= 2 && -MOST <= offset && offset <= MOST;
-  }
-  std::vector<std::int32_t> factors, offsets;
-  if (narrow) {
-    factors.assign(epilogue.factors, epilogue.factors + units);
-    offsets.assign(epilogue.offsets, epilogue.offsets + units);
-  }
-  for (std::int64_t row = 0; row < rows; ++row, sums += units, out += units) {
-    if (narrow) {
-      along_narrow_line(sums, factors.data(), offsets.data(), epilogue.lows, epilogue.highs, units, out);
-    } else {
-      along_line(sums, epilogue.factors, epilogue.offsets, epilogue.lows, epilogue.highs, epilogue.shift, units, out);
+// What is done to sums, prepared for all of a call.
+class Line {
+ public:
+  Line(const AfterSums& epilogue, std::int64_t units) : epilogue_(epilogue), units_(units) {
+    constexpr std::int64_t MOST = std::int64_t{1} << 28;  // twice such a sum and such an offset have 31 bits together
+    bool narrow = epilogue.shift == 0 && epilogue.largest_sum <= MOST;
+    for (std::int64_t unit = 0; unit < units && narrow; ++unit) {
+      const std::int64_t factor = epilogue.factors[unit], offset = epilogue.offsets[unit];
+      narrow = -2 <= factor && factor <= 2 && -MOST <= offset && offset <= MOST;
     }
-    for (const std::int64_t* one = epilogue.exceptions; one < epilogue.exceptions + 3 * epilogue.num_exceptions; one += 3) {
-      if (sums[one[0]] == one[1]) out[one[0]] = static_cast<std::uint8_t>(one[2]);
+    if (!narrow) return;
+    factors_.assign(epilogue.factors, epilogue.factors + units);
+    offsets_.assign(epilogue.offsets, epilogue.offsets + units);
+  }
+
+  void apply(const std::int32_t* sums, std::int64_t rows, std::uint8_t* out) const {
+    const AfterSums& e = epilogue_;
+    for (std::int64_t row = 0; row < rows; ++row, sums += units_, out += units_) {
+      if (factors_.empty()) {
+        along_line(sums, e.factors, e.offsets, e.lows, e.highs, e.shift, units_, out);
+      } else {
+        along_narrow_line(sums, factors_.data(), offsets_.data(), e.lows, e.highs, units_, out);
+      }
+      for (const std::int64_t* one = e.exceptions; one < e.exceptions + 3 * e.num_exceptions; one += 3) {
+        if (sums[one[0]] == one[1]) out[one[0]] = static_cast<std::uint8_t>(one[2]);
+      }
     }
   }
-}
+
+ private:
+  const AfterSums& epilogue_;
+  std::int64_t units_;
+  std::vector<std::int32_t> factors_, offsets_;
+};
 
 QPSBGD_VERSIONS void raise_to(const std::int32_t* __restrict pixel, std::int64_t channels, std::int32_t* __restrict out) {
   for (std::int64_t c = 0; c < channels; ++c) out[c] = pixel[c] > out[c] ? pixel[c] : out[c];
@@ -263,12 +273,11 @@ inline std::uint64_t bits_at(const std::uint64_t* row, std::int64_t at, std::int
   return count < WORD ? bits & ((std::uint64_t{1} << count) - 1) : bits;
 }
 
-// Sums (positions, units) of an image of ±1. `packed` has room for its rows, each one after the other as bits.
-void bit_sums(const std::int8_t* signs, const Windows& s, const std::vector<Column>& columns, const BitWeights& weights,
-              std::uint64_t* packed, std::uint64_t* patch, std::uint64_t* counts, std::int32_t* out) {
+// Sums (positions, units) of an image of ±1, whose rows are `packed`, one after the other, as bits.
+void bit_sums(const std::uint64_t* packed, const Windows& s, const std::vector<Column>& columns, const BitWeights& weights,
+              std::uint64_t* patch, std::uint64_t* counts, std::int32_t* out) {
   const std::int64_t groups = weights.groups, per_group = s.channels / groups, units = weights.units;
-  const std::int64_t taps = s.high * s.wide, size = s.length * s.channels, words = size / WORD + 2;
-  for (std::int64_t y = 0; y < s.height; ++y) pack_signs(signs + y * size, size, packed + y * words);
+  const std::int64_t taps = s.high * s.wide, words = s.length * s.channels / WORD + 2;
   for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
     const std::int64_t seen_rows = s.high - std::count(down, down + s.high, -1);
     for (const auto& [across, seen_columns, side_by_side] : columns) {
@@ -303,33 +312,32 @@ void bit_sums(const std::int8_t* signs, const Windows& s, const std::vector<Colu
   }
 }
 
-// Copies a few bytes without a call.
-inline void copy_few(std::uint8_t* to, const std::uint8_t* from, std::int64_t count) {
-  for (; count > 8; count -= 8, to += 8, from += 8) std::memcpy(to, from, 8);
-  if (count >= 4) {
-    std::memcpy(to + count - 4, from + count - 4, 4);
-    std::memcpy(to, from, 4);
-  } else if (count >= 2) {
-    std::memcpy(to + count - 2, from + count - 2, 2);
-    std::memcpy(to, from, 2);
-  } else if (count) {
-    *to = *from;
+constexpr std::int64_t SLACK = 8;  // bytes behind patches that may be written
+
+// Copies a few bytes without a call, and up to SLACK where there are as many before `end`.
+inline void copy_few(std::uint8_t* to, const std::uint8_t* from, const std::uint8_t* end, std::int64_t count) {
+  for (; end - from >= SLACK; count -= SLACK, to += SLACK, from += SLACK) {
+    std::memcpy(to, from, SLACK);
+    if (count <= SLACK) return;
   }
+  std::copy(from, from + count, to);
 }
 
-// Patches of an image, one per position.
+// Patches of an image, one per position, each written before the next one.
 void lay_out(const std::uint8_t* image, const Windows& s, const std::vector<Column>& columns, const ByteWeights& weights,
              std::uint8_t* patches) {
+  const std::int64_t row = s.length * s.channels;
+  const std::uint8_t* const end = image + s.height * row;
   for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
     for (const auto& [across, seen, unbroken] : columns) {
+      const std::int64_t pixels = unbroken ? s.wide : 1, part = pixels * s.channels;  // that lie side by side
       std::uint8_t* to = patches;
-      for (std::int64_t dy = 0; dy < s.high; ++dy) {
-        const std::int64_t y = down[dy], pixels = unbroken || y < 0 ? s.wide : 1;
-        for (std::int64_t dx = 0; dx < s.wide; dx += pixels, to += pixels * s.channels) {
-          if (y < 0 || across[dx] < 0) {
-            std::fill(to, to + pixels * s.channels, weights.zero_point);
+      for (const std::int64_t* y = down; y < down + s.high; ++y) {
+        for (const std::int64_t* x = across; x < across + s.wide; x += pixels, to += part) {
+          if (*y < 0 || *x < 0) {
+            std::fill(to, to + part, weights.zero_point);
           } else {
-            copy_few(to, image + (y * s.length + across[dx]) * s.channels, pixels * s.channels);
+            copy_few(to, image + *y * row + *x * s.channels, end, part);
           }
         }
       }
@@ -356,15 +364,15 @@ void byte_sums(const std::uint8_t* patches, std::int64_t rows, const ByteWeights
   }
 }
 
-// The largest of every window of sums.
-void pool(const std::int32_t* sums, const Windows& s, std::int32_t* out) {
+// The largest of every window of sums, which begin with row `first`.
+void pool(const std::int32_t* sums, const Windows& s, std::int64_t first, std::int32_t* out) {
   for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
     for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
       std::fill(out, out + s.channels, std::numeric_limits<std::int32_t>::min());
       for (std::int64_t dy = 0; dy < s.high; ++dy) {
         for (std::int64_t dx = 0; dx < s.wide; ++dx) {
           if (down[dy] < 0 || across[dx] < 0) continue;
-          raise_to(sums + (down[dy] * s.length + across[dx]) * s.channels, s.channels, out);
+          raise_to(sums + ((down[dy] - first) * s.length + across[dx]) * s.channels, s.channels, out);
         }
       }
       out += s.channels;
@@ -372,26 +380,59 @@ void pool(const std::int32_t* sums, const Windows& s, std::int32_t* out) {
   }
 }
 
-// Hands sums (positions, units) of whole images on, a few images at a time.
+// The windows in some of the rows of positions.
+Windows rows_of(const Windows& s, std::int64_t first, std::int64_t count) {
+  Windows part = s;
+  part.rows += first * s.high;
+  part.num_rows = count;
+  return part;
+}
+
+// Hands sums (positions, units) on, those of a few images or of a few rows of one at a time: `sums(image, images, first,
+// part, to)` finds those of windows that begin with row `first`.
 template <class Out, class Sums>
-void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, const AfterSums& epilogue, Out* out, Sums sums) {
-  const std::int64_t size = positions * units, pooled = epilogue.pool.positions() ? epilogue.pool.positions() * units : size;
-  const std::int64_t at_once = std::max<std::int64_t>(1, std::min(count, SUMS / size));
+void run_layer(std::int64_t count, const Windows& windows, std::int64_t units, const AfterSums& epilogue, Out* out, Sums sums) {
+  const bool pools = epilogue.pool.positions();
+  const Windows& results = pools ? epilogue.pool : windows;
+  const std::int64_t row = windows.num_columns * units, size = windows.num_rows * row;
+  const std::int64_t at_once = std::max<std::int64_t>(1, std::min(count, SUMS / std::max<std::int64_t>(1, size)));
+  const Line line(epilogue, std::is_same_v<Out, std::int32_t> ? 0 : units);
   thread_local std::vector<std::int32_t> found, largest;  // kept: fresh pages of memory take longer than a small layer
-  found.resize(std::max<std::size_t>(found.size(), at_once * size));
-  for (std::int64_t image = 0; image < count; image += at_once, out += at_once * pooled) {
+  for (std::int64_t image = 0; image < count; image += at_once) {
     const std::int64_t images = std::min(at_once, count - image);
-    sums(image, images, found.data());
-    const std::int32_t* last = found.data();
-    if (epilogue.pool.positions()) {
-      largest.resize(std::max<std::size_t>(largest.size(), at_once * pooled));
-      for (std::int64_t k = 0; k < images; ++k) pool(found.data() + k * size, epilogue.pool, largest.data() + k * pooled);
-      last = largest.data();
-    }
-    if constexpr (std::is_same_v<Out, std::int32_t>) {
-      std::copy(last, last + images * pooled, out);
-    } else {
-      requantize(last, images * pooled / units, units, epilogue, out);
+    for (std::int64_t done = 0; done < results.num_rows;) {
+      // As many rows of results as fit, and the rows of positions, from `first` to `end`, that they are made of.
+      std::int64_t next = done, first = windows.num_rows, end = 0;
+      while (next < results.num_rows) {
+        std::int64_t low = next, high = next + 1;
+        if (pools) {
+          const std::int64_t* down = results.rows + next * results.high;
+          low = windows.num_rows, high = 0;
+          for (const std::int64_t* y = down; y < down + results.high; ++y) {
+            if (*y >= 0) low = std::min(low, *y), high = std::max(high, *y + 1);
+          }
+        }
+        const std::int64_t least = std::min(first, low), most = std::max(end, high);
+        if (next > done && at_once == 1 && (most - least) * row > SUMS) break;
+        first = least, end = most, ++next;
+      }
+      const Windows part = rows_of(results, done, next - done);
+      const std::int64_t rows = std::max<std::int64_t>(0, end - first), pooled = part.positions() * units;
+      found.resize(std::max<std::size_t>(found.size(), images * rows * row));
+      sums(image, images, rows_of(windows, rows ? first : 0, rows), found.data());
+      const std::int32_t* last = found.data();
+      if (pools) {
+        largest.resize(std::max<std::size_t>(largest.size(), images * pooled));
+        for (std::int64_t k = 0; k < images; ++k) pool(found.data() + k * rows * row, part, first, largest.data() + k * pooled);
+        last = largest.data();
+      }
+      if constexpr (std::is_same_v<Out, std::int32_t>) {
+        std::copy(last, last + images * pooled, out);
+      } else {
+        line.apply(last, images * part.positions(), out);
+      }
+      out += images * pooled;
+      done = next;
     }
   }
 }
@@ -405,9 +446,15 @@ void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& win
   std::vector<std::uint64_t> packed(windows.height * (windows.length * windows.channels / WORD + 2));
   std::vector<std::uint64_t> patch(weights.words), counts(weights.units);
   const std::vector<Column> columns = columns_of(windows);
-  run_layer(count, windows.positions(), units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
-    for (std::int64_t k = 0; k < many; ++k, sums += windows.positions() * units) {
-      bit_sums(images + (image + k) * size, windows, columns, weights, packed.data(), patch.data(), counts.data(), sums);
+  const std::int64_t words = windows.length * windows.channels / WORD + 2;
+  std::int64_t present = -1;  // the image that is packed
+  run_layer(count, windows, units, epilogue, out, [&](std::int64_t image, std::int64_t many, const Windows& part, std::int32_t* sums) {
+    for (const std::int64_t end = image + many; image < end; ++image, sums += part.positions() * units) {
+      for (std::int64_t y = 0; y < windows.height && image != present; ++y) {
+        pack_signs(images + image * size + y * (size / windows.height), size / windows.height, packed.data() + y * words);
+      }
+      present = image;
+      bit_sums(packed.data(), part, columns, weights, patch.data(), counts.data(), sums);
     }
   });
 }
@@ -415,14 +462,14 @@ void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& win
 template <class Out>
 void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& windows, const ByteWeights& weights,
                 const AfterSums& epilogue, Out* out) {
-  const std::int64_t size = windows.height * windows.length * windows.channels, positions = windows.positions();
-  const std::int64_t patch = 4 * weights.quads;
+  const std::int64_t size = windows.height * windows.length * windows.channels, patch = 4 * weights.quads;
   const std::vector<Column> columns = columns_of(windows);
   thread_local std::vector<std::uint8_t> patches;
-  run_layer(count, positions, weights.units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
-    patches.resize(std::max<std::size_t>(patches.size(), many * positions * patch));
+  run_layer(count, windows, weights.units, epilogue, out, [&](std::int64_t image, std::int64_t many, const Windows& part, std::int32_t* sums) {
+    const std::int64_t positions = part.positions();
+    patches.resize(std::max<std::size_t>(patches.size(), many * positions * patch + SLACK));
     for (std::int64_t k = 0; k < many; ++k) {
-      lay_out(images + (image + k) * size, windows, columns, weights, patches.data() + k * positions * patch);
+      lay_out(images + (image + k) * size, part, columns, weights, patches.data() + k * positions * patch);
     }
     byte_sums(patches.data(), many * positions, weights, sums);
   });
