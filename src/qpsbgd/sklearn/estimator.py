@@ -79,15 +79,16 @@ class WeightedRows:
 
 @final
 class ScaledColumns(nn.Module):
-    """Standardised columns times the scales of a network's first norm, which are trained in this place."""
+    """A network's first norm, with the statistics that it has; its scales are trained in this place."""
 
-    def __init__(self, norm: nn.BatchNorm1d) -> None:
+    def __init__(self, norm: Any) -> None:
         super().__init__()
-        self.weight = norm.weight
+        self.weight, self._mean, self._variance = norm.weight, norm.running_mean, norm.running_var
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B, n) → (B, n)."""
-        return rows * self.weight
+        scaled: Tensor = (rows - self._mean) / self._variance.sqrt() * self.weight
+        return scaled
 
 
 def dense(rows: Any) -> Rows:
@@ -187,7 +188,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         # The batch norms' means lag behind the weights, and saw rows with dropout.
         body = nn.Sequential(*(module for module in self._body if not isinstance(module, nn.Dropout)))
         parts = np.array_split(np.arange(len(samples)), -(-len(samples) // CHUNK))
-        update_bn((self._standardized(samples.rows[part]) for part in parts), body)
+        update_bn((self._tensor(samples.rows[part]) for part in parts), body)
 
     def _fit_partly(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> None:
         """One epoch with a constant learning rate; the optimisers are kept for the next call."""
@@ -230,7 +231,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             torch.default_generator.manual_seed(seed)  # of the CPU alone: torch.manual_seed takes milliseconds
             for part in map(samples.part, np.array_split(order, self._count(len(samples)))):
                 optimizer.zero_grad()
-                losses = self._losses(body(self._standardized(part.rows)), self._encoded(part.values))
+                losses = self._losses(body(self._tensor(part.rows)), self._encoded(part.values))
                 value = losses.mean() if part.weights is None else (losses * self._tensor(part.weights)).mean()
                 torch.autograd.backward(value)
                 optimizer.step()
@@ -263,7 +264,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @property
     def _body(self) -> nn.Sequential:
-        """The trained part of the network, which takes standardised rows."""
+        """The trained part of the network."""
         first: Any = self.network_[0]
         return nn.Sequential(ScaledColumns(first), *list(self.network_)[1 : 1 + self._depth])
 
@@ -273,13 +274,8 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         state["running_mean"].copy_(torch.from_numpy(self._scaler.mean_))
         state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
 
-    def _standardized(self, rows: Any) -> Tensor:
-        state = self.network_[0].state_dict()
-        standardized: Tensor = (self._tensor(dense(rows)) - state["running_mean"]) / state["running_var"].sqrt()
-        return standardized
-
-    def _tensor(self, rows: Rows) -> Tensor:
-        return torch.tensor(rows, dtype=self._dtype)
+    def _tensor(self, rows: Any) -> Tensor:
+        return torch.tensor(dense(rows), dtype=self._dtype)
 
     def _outcome(self, X: ArrayLike) -> Tensor:
         """The network's outputs for rows from outside."""
@@ -290,7 +286,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         network, count = self.network_.eval(), rows.shape[0]
         with torch.no_grad():
             parts = [rows[begin : begin + CHUNK] for begin in range(0, count, CHUNK)]
-            return torch.cat([network(self._tensor(dense(part))) for part in parts])
+            return torch.cat([network(self._tensor(part)) for part in parts])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
