@@ -61,9 +61,7 @@ class Report:
         return html_table(_HEAD, map(_cells, self.rows), left=2, notes=self._notes())
 
     def __str__(self) -> str:
-        texts = aligned([_HEAD, *map(_cells, self.rows)], left=2)
-        texts.insert(1, "-" * max(map(len, texts)))
-        return "\n".join([*texts, *self._notes()])
+        return "\n".join([*aligned([_HEAD, *map(_cells, self.rows)], left=2), *self._notes()])
 
     def _notes(self) -> list[str]:
         return [f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items()]

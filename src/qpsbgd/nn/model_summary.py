@@ -58,25 +58,24 @@ class ModelSummary:
         return LayerSummary("total", "", (), **sums, multiply_adds=sum(known) if known else None)
 
     def _repr_html_(self) -> str:
-        return html_table(_HEAD, (_cells(row) for row in (*self.rows, self.total)), left=3)
+        return html_table(_HEAD, map(_cells, (*self.rows, self.total)), left=3)
 
     def __str__(self) -> str:
-        lines = [_HEAD, *(_cells(row) for row in (*self.rows, self.total))]
-        texts = aligned(lines, left=3)
-        rule = "-" * max(map(len, texts))
-        return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])
+        *texts, total = aligned([_HEAD, *map(_cells, (*self.rows, self.total))], left=3)
+        return "\n".join([*texts, texts[1], total])
 
 
 def aligned(lines: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """Lines of cells as text, in columns: the first `left` flush left, all others flush right."""
+    """A head and lines of cells as text, in columns: the first `left` flush left, all others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
+    head, *rest = [
         "  ".join(
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
+    return [head, "-" * max(map(len, (head, *rest))), *rest]
 
 
 def summary(
