@@ -87,7 +87,7 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
         fit = Fit.rounded(moment, group, bits=bits)
         for stage in fit.improve(effort):
             rest = group - fit.approximation()
-            lost[stage] = lost.get(stage, 0.0) + float(fit.lost().sum() - ridge * rest.square().sum())
+            lost[stage] = lost.get(stage, 0.0) + float(fit.lost.sum() - ridge * rest.square().sum())
         whole += float((group * fit.image).sum() - ridge * group.square().sum())
         fits.append(fit)
     return LayerFit(
@@ -99,8 +99,8 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
     )
 
 
-def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor | None) -> None:
-    """Give a binary layer what was found for a real one, and a bias (groups, m); None leaves the bias as it is.
+def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor) -> None:
+    """Give a binary layer what was found for a real one, and the bias (groups, m) where it has one.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
     """
@@ -112,8 +112,7 @@ def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor | None) 
         assert binary.scale is not None
         binary.scale.copy_(found.scales.T)
         if binary.bias is not None:
-            kept = torch.zeros_like(binary.bias) if old is None else old
-            binary.bias.copy_(kept if bias is None else bias.flatten())
+            binary.bias.copy_(bias.flatten())
     binary.weight.requires_grad_(weight.requires_grad)
     binary.scale.requires_grad_(weight.requires_grad)
     if binary.bias is not None:

@@ -159,7 +159,7 @@ class LayerRun:
             bias = _own_bias(layer, moments.mean, found)
             if self.reference is not None:
                 bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
-        fill(binary, layer, found, bias if biased else None)
+        fill(binary, layer, found, bias)
         self.changes.replace(layer, binary)
         self.passes.replaced(layer, binary)
         took = time.monotonic() - start

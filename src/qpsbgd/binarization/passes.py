@@ -61,21 +61,15 @@ class Branch:
         norms = (*self.norms, module) if isinstance(module, _BatchNorm) else self.norms
         return Branch(self.layer, output, output._version, norms)
 
-    def scale(self) -> Tensor | None:
-        """The factor per channel between the layer's output and the sum; None without norms."""
-        scale = None
+    def undone(self, error: Tensor) -> Tensor:
+        """The change of the layer's output that changes the sum by `error`."""
+        if not self.norms:
+            return error
+        scale = torch.ones(())
         for norm in self.norms:
             assert norm.running_var is not None
             one = (norm.running_var + norm.eps).rsqrt()
-            one = one if norm.weight is None else one * norm.weight.detach()
-            scale = one if scale is None else scale * one
-        return scale
-
-    def undone(self, error: Tensor) -> Tensor:
-        """The change of the layer's output that changes the sum by `error`."""
-        scale = self.scale()
-        if scale is None:
-            return error
+            scale = scale * (one if norm.weight is None else one * norm.weight.detach())
         small = scale.abs() < LEAST_SCALE * scale.abs().amax()
         factor = torch.where(small, 0.0, 1 / torch.where(small, 1.0, scale))
         return error * factor.reshape(-1, *(1,) * (error.ndim - 2))
@@ -149,7 +143,6 @@ class Passes:
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
         self._beyond: Sums | None = None
-        self._past = False
         self._originals: dict[nn.Module, Any] = {}
 
     def calls(self) -> Counter[nn.Module]:
@@ -243,7 +236,7 @@ class Passes:
                 ends.append((branch, other.clone()))
                 raise _Reached
 
-        self._target, self._input, self._batch, self._past = layer, None, number, False
+        self._target, self._input, self._batch = layer, None, number
         self._beyond = Sums(found) if sums and layer in self._summed else None
         with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
             self.run(number)
@@ -273,9 +266,8 @@ class Passes:
             self._input = self._input.clone()  # what follows may change it in place
             output = forward(*args, **kwargs)
             self._beyond.begin(module, output)
-            self._past = True
             return output
-        if self._beyond is not None and self._past:  # what is computed with a layer that will change is not kept
+        if self._beyond is not None and self._input is not None:  # what follows a layer that will change is not kept
             output = forward(*args, **kwargs)
             self._beyond.called(module, args, output)
             return output
@@ -300,7 +292,7 @@ class Passes:
 
     def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The result of a function; kept of attention, which takes as long as a layer but is no module."""
-        if self._past or function is not F.scaled_dot_product_attention:
+        if self._input is not None or function is not F.scaled_dot_product_attention:
             return function(*args, **kwargs)
         module, numbers = self._inside
         return self._kept((module, next(numbers)), partial(function, *args, **kwargs))
@@ -311,7 +303,7 @@ class Passes:
         if key in outputs:
             return _copied(outputs[key])  # a copy, since what follows may change it in place
         output = compute()
-        if module in self._once and self._target is not None and not self._past:
+        if module in self._once and self._target is not None and self._input is None:
             inner = set(module.modules()) if number == WHOLE else set()
             for old in [old for old in outputs if old[0] in inner]:
                 self._kept_bytes -= _size(outputs.pop(old))

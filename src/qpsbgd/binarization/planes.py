@@ -59,7 +59,6 @@ class Fit:
     planes: Tensor
     scales: Tensor
     fixed: bool = False
-    _lost: Tensor | None = None  # the energies of planes and scales, since they were refitted
 
     @classmethod
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int) -> Fit:
@@ -79,9 +78,10 @@ class Fit:
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
 
+    @cached_property
     def lost(self) -> Tensor:
         """The energies as they were when planes or scales were last fitted."""
-        return self.energies() if self._lost is None else self._lost
+        return self.energies()
 
     @cached_property
     def image(self) -> Tensor:
@@ -95,7 +95,7 @@ class Fit:
 
     def refit(self) -> None:
         """The best scales for the planes; planes of negative scale are turned round."""
-        self.planes, self.scales, self._lost = self._scaled(self.planes)
+        self.planes, self.scales, self.lost = self._scaled(self.planes)
 
     def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
@@ -148,10 +148,9 @@ class Fit:
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
         planes, scales, lost = self._scaled(planes.to(self.weights))
-        own = self.lost()
-        better = (lost < own) | always
+        better = (lost < self.lost) | always
         self.planes, self.scales = torch.where(better, planes, self.planes), torch.where(better, scales, self.scales)
-        self._lost = torch.where(better, lost, own)
+        self.lost = torch.where(better, lost, self.lost)
 
     def _target(self, bit: int) -> Tensor:
         """Q r for what the other planes leave of the weights."""

@@ -162,8 +162,7 @@ def test_the_scales_of_all_norms_are_undone_but_in_channels_that_hardly_count(di
     output = torch.zeros(5, 3, *(1,) * dimensions)
     plain = Branch(first, output, 0)
     branch = plain.through(first, output).through(nn.Identity(), output).through(second, output)
-    assert plain.scale() is None and branch.norms == (first, second)
-    torch.testing.assert_close(branch.scale(), torch.tensor([1.0, -2.0, 1e-4]))
+    assert branch.norms == (first, second)
     error = torch.randn(5, 3, *(4,) * dimensions)
     assert plain.undone(error) is error
     factors = torch.tensor([1.0, -0.5, 0.0]).reshape(-1, *(1,) * dimensions)

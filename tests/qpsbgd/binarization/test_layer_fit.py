@@ -97,13 +97,13 @@ def test_a_latent_weight_is_as_large_as_its_flip_costs(kept):
     planes = torch.tensor([[[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]]], dtype=torch.float64)
     margins = torch.tensor([[[1.0, 2.0, 0.0], [1.0, 3.0, 3.0]]], dtype=torch.float64)  # a root mean square of 2
     scales = torch.tensor([[0.5, 0.25, 4.0]], dtype=torch.float64)
-    bias = None if kept else torch.tensor([[1.0, 2.0, 3.0]])
+    bias = torch.tensor([[1.0, 2.0, 3.0]])
     fill(binary, layer.eval(), LayerFit(planes, scales, margins, torch.zeros(1, 2, 3), {}), bias)
     unit = binary.initial_bound / 3**0.5
     sizes = torch.tensor([[0.5, 0.5], [1.0, 1.5], [0.01, 1.5]]) * unit
     torch.testing.assert_close(binary.weight.detach(), (planes[0].T * sizes).float().clamp(-1, 1))
     assert binary.scale.flatten().tolist() == [0.5, 0.25, 4.0] and not binary.training
-    assert torch.equal(binary.bias, layer.bias if kept else bias[0])
+    assert torch.equal(binary.bias, bias[0])
     assert [part.requires_grad for part in (binary.weight, binary.scale, binary.bias)] == [not kept, not kept, True]
 
 
