@@ -108,13 +108,10 @@ def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor) -> None
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
     weight, old = layer.weight, getattr(layer, "bias", None)
     with torch.no_grad():
-        binary.weight.copy_(latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape))
+        latent = latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape)
+        binary.weight.copy_(latent).requires_grad_(weight.requires_grad)
         assert binary.scale is not None
-        binary.scale.copy_(found.scales.T)
+        binary.scale.copy_(found.scales.T).requires_grad_(weight.requires_grad)
         if binary.bias is not None:
-            binary.bias.copy_(bias.flatten())
-    binary.weight.requires_grad_(weight.requires_grad)
-    binary.scale.requires_grad_(weight.requires_grad)
-    if binary.bias is not None:
-        binary.bias.requires_grad_(weight.requires_grad if old is None else old.requires_grad)
+            binary.bias.copy_(bias.flatten()).requires_grad_((weight if old is None else old).requires_grad)
     binary.train(layer.training)

@@ -82,10 +82,8 @@ class Options:
 @contextmanager
 def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
     """A function to call after every layer: shows a bar, calls the user's, or does nothing."""
-    if not progress:
-        yield lambda line: None
-    elif callable(progress):
-        yield progress
+    if callable(progress) or not progress:
+        yield progress or (lambda line: None)
     else:
         try:
             from tqdm.auto import tqdm
