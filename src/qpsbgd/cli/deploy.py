@@ -68,7 +68,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     sizes = text.replace("x", ",").split(",")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise ValueError(f"--input-shape must be positive numbers such as 784 or 1,28,28, got {text!r}")
     return tuple(int(size) for size in sizes)
 

@@ -71,13 +71,10 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:
-    try:
-        widths = [int(part) for part in text.replace("x", "-").split("-")]
-    except ValueError:
-        widths = []
-    if len(widths) < 2 or min(widths) < 1:
+    widths = text.replace("x", "-").split("-")
+    if len(widths) < 2 or not all(width.strip().isdecimal() and int(width) > 0 for width in widths):
         raise ValueError(f"widths must be at least two positive numbers joined by -, such as 16-4-4-2, got {text!r}")
-    return list(pairwise(widths))
+    return list(pairwise(map(int, widths)))
 
 
 def _steps(count: int) -> str:
