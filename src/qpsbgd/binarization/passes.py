@@ -34,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qpsbgd.nn.conversion import is_converted
+from qpsbgd.nn.tape import having
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
@@ -274,11 +275,8 @@ class Passes:
         return self._kept((module, WHOLE), partial(self._inner, module, forward, args, kwargs))
 
     def _inner(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        outside, self._inside = self._inside, (module, itertools.count())
-        try:
+        with having([self], _inside=(module, itertools.count())):
             return forward(*args, **kwargs)
-        finally:
-            self._inside = outside
 
     def _in_sequence(self, module: nn.Sequential, input: Any) -> Any:
         """The output of an nn.Sequential, from its last part whose output is kept: those before it are not needed."""

@@ -25,6 +25,7 @@ from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
 from qpsbgd.deploy.modules import refusal
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
+from qpsbgd.nn.tape import having
 from qpsbgd_runtime.operations import Operation, Shape
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
@@ -111,11 +112,8 @@ class _Tracer(fx.Tracer):
 
     def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
         made = super().create_proxy(*args, **kwargs)
-        self._following = True  # modules are what they are meanwhile, and not traced
-        try:
+        with having([self], _following=True):  # modules are what they are meanwhile, and not traced
             self._follow(made.node)
-        finally:
-            self._following = False
         return made
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
