@@ -37,8 +37,9 @@ class Changes:
                 if not _has_binary(new):
                     self.replace(new, old)
         else:
-            for tensor, value in reversed(self._tensors):
-                _write(tensor, value)
+            with torch.no_grad():
+                for tensor, value in reversed(self._tensors):
+                    tensor.copy_(value)
         for before in self._before:
             if kind is not None or not _has_binary(before.module):
                 before.restore()
@@ -65,10 +66,11 @@ class Changes:
         self._modes[new] = self._modes[old]
         self.model = replaced(self.model, {old: new})
 
+    @torch.no_grad()
     def set(self, tensor: Tensor, value: Tensor) -> None:
         """Overwrite a parameter or buffer."""
         self._tensors.append((tensor, tensor.detach().clone()))
-        _write(tensor, value)
+        tensor.copy_(value)
 
 
 class _Before:
@@ -94,8 +96,3 @@ class _Before:
 
 def _has_binary(module: nn.Module) -> bool:
     return any(isinstance(inner, BinaryLayer) for inner in module.modules())
-
-
-def _write(tensor: Tensor, value: Tensor) -> None:
-    with torch.no_grad():
-        tensor.copy_(value)
