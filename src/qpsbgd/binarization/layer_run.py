@@ -159,7 +159,7 @@ class LayerRun:
                 bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
         fill(binary, layer, found, bias)
         self.changes.replace(layer, binary)
-        self.passes.replaced(layer, binary)
+        self.passes.replaced(binary)
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 

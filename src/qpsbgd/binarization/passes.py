@@ -219,10 +219,9 @@ class Passes:
 
         module.forward = watched
 
-    def replaced(self, old: nn.Module, new: nn.Module) -> None:
-        """Watch a module that was put in another's place while `watching`."""
-        if old in self._once:
-            self._once.add(new)
+    def replaced(self, new: nn.Module) -> None:
+        """Watch a module that was put in the place of one that is called once, while `watching`."""
+        self._once.add(new)
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
@@ -265,14 +264,12 @@ class Passes:
             if self._beyond is None:
                 raise _Reached
             self._input = self._input.clone()  # what follows may change it in place
-            output = forward(*args, **kwargs)
+        if self._beyond is None or self._input is None:
+            return self._kept((module, WHOLE), partial(self._inner, module, forward, args, kwargs))
+        output = forward(*args, **kwargs)  # with the layer, which will change: not kept
+        if not self._beyond.called(module, args, output) and module is self._target:
             self._beyond.begin(module, output)
-            return output
-        if self._beyond is not None and self._input is not None:  # what follows a layer that will change is not kept
-            output = forward(*args, **kwargs)
-            self._beyond.called(module, args, output)
-            return output
-        return self._kept((module, WHOLE), partial(self._inner, module, forward, args, kwargs))
+        return output
 
     def _inner(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with having([self], _inside=(module, itertools.count())):
