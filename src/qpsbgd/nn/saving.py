@@ -50,9 +50,7 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
         return unpickled(path)
     state = _state(path)
     marks = {key.removesuffix(MARK): mark for key, mark in state.items() if key.endswith(MARK)}
-    layers = {}
-    for prefix, mark in marks.items():
-        layers[prefix.rstrip(".")] = {**saved_options(mark), "bias": f"{prefix}bias" in state}
+    layers = {at.rstrip("."): {**saved_options(mark), "bias": f"{at}bias" in state} for at, mark in marks.items()}
     model = with_binary_layers(copy.deepcopy(model), layers)
     model.load_state_dict(state)
     return model
