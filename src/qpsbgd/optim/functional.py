@@ -72,7 +72,7 @@ def _keep(kept: MutableMapping[str, Any], new: dict[str, Any], skip: Tensor | No
         del kept[name]
     for name, value in new.items():
         old = kept.get(name)
-        if skip is not None and isinstance(old, Tensor) and old is not value:
+        if skip is not None and isinstance(value, Tensor) and old is not None and old is not value:
             value = torch.where(skip, old, value)
         if isinstance(old, Tensor) and old.is_cuda and old is not value and old.shape == value.shape:
             old.copy_(value)
