@@ -166,9 +166,10 @@ class QPSBGD(BinaryOptimizer):
     def _asks_host(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
         """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
         grad: Any = layer.weight.grad
-        if self._tapes[layer].wanted:
-            return not (self.state.get(layer.weight) and group["projection"].asynchronous(grad))
-        return not group["projection"].capturable(grad, self._cached.get(layer, {}))
+        projection: Projection = group["projection"]
+        if not projection.capturable(grad, self._cached.get(layer, {})):
+            return True
+        return self._tapes[layer].wanted and not projection.asynchronous(grad)
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
