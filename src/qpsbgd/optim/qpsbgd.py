@@ -16,6 +16,7 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
+from qpsbgd.optim.gradient_check import LateAnswer
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
@@ -398,7 +399,7 @@ class QPSBGD(BinaryOptimizer):
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._cached, self._graphs = {}, GraphedSteps()
+        self._cached, self._graphs, self._late_answer = {}, GraphedSteps(), LateAnswer()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value
