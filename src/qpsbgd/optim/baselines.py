@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
+from qpsbgd.optim.gradient_check import LateAnswer
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
@@ -110,6 +111,7 @@ class DescentOptimizer(BinaryOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
         super().load_state_dict(self._check_state(state_dict, set(self.kept)))
+        self._late_answer = LateAnswer()
 
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)

@@ -38,7 +38,8 @@ class GraphedSteps:
 
     def step(self, updates: Sequence[LayerUpdate], skip: Tensor | None = None) -> list[Direction]:
         """The step of `qpsbgd`; `skip` is as there."""
-        if not updates or not all(_steady(update) for update in updates):
+        one_device = len({update.weight.device for update in updates}) == 1
+        if not one_device or not all(_steady(update) for update in updates):
             return qpsbgd(updates, skip=skip)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
@@ -59,10 +60,10 @@ def _steady(update: LayerUpdate) -> bool:
     inputs = update.inputs
     if not update.weight.is_cuda or "gradient" not in inputs.state or inputs.shards is not None:
         return False
-    if inputs.record is None:
-        return update.projection.capturable(inputs.grad, inputs.cached)
-    renewed = isinstance(inputs.record, LayerMoments) and bool(inputs.cached)
-    return renewed and update.projection.asynchronous(inputs.grad)
+    if not update.projection.capturable(inputs.grad, inputs.cached):
+        return False
+    renewed = isinstance(inputs.record, LayerMoments) and update.projection.asynchronous(inputs.grad)
+    return inputs.record is None or renewed
 
 
 def _signature(update: LayerUpdate) -> tuple[object, ...]:

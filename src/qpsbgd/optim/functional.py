@@ -72,9 +72,10 @@ def _keep(kept: MutableMapping[str, Any], new: dict[str, Any], skip: Tensor | No
         del kept[name]
     for name, value in new.items():
         old = kept.get(name)
-        if skip is not None and isinstance(old, Tensor) and old is not value:
+        if skip is not None and isinstance(value, Tensor) and old is not None and old is not value:
             value = torch.where(skip, old, value)
-        if isinstance(old, Tensor) and old.is_cuda and old is not value and old.shape == value.shape:
+        # A number may come after a tensor, such as a penalty; copying a tensor to itself does nothing.
+        if isinstance(old, Tensor) and isinstance(value, Tensor) and old.is_cuda and old.shape == value.shape:
             old.copy_(value)
             new[name] = old
         else:

@@ -62,6 +62,7 @@ def _norms(values: Mapping[Owner, Tensor]) -> tuple[list[Owner], Tensor]:
     plain = {owner: one for owner, one in plain.items() if one.numel()}
     if not plain:
         return [], torch.empty(0)
-    norms = torch._foreach_norm(list(plain.values()), math.inf)
-    alike = len({(norm.dtype, norm.device) for norm in norms}) == 1
-    return list(plain), torch.stack(norms if alike else [norm.to(norms[0]) for norm in norms])
+    norms = list(torch._foreach_norm(list(plain.values()), math.inf))
+    if len({(norm.dtype, norm.device) for norm in norms}) > 1:  # in half precision large moments would be infinite
+        norms = [norm.to(norms[0].device, torch.float64) for norm in norms]
+    return list(plain), torch.stack(norms)

@@ -16,6 +16,7 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
+from qpsbgd.optim.gradient_check import LateAnswer
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
@@ -166,9 +167,10 @@ class QPSBGD(BinaryOptimizer):
     def _asks_host(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
         """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
         grad: Any = layer.weight.grad
-        if self._tapes[layer].wanted:
-            return not (self.state.get(layer.weight) and group["projection"].asynchronous(grad))
-        return not group["projection"].capturable(grad, self._cached.get(layer, {}))
+        projection: Projection = group["projection"]
+        if not projection.capturable(grad, self._cached.get(layer, {})):
+            return True
+        return self._tapes[layer].wanted and not projection.asynchronous(grad)
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
@@ -397,7 +399,7 @@ class QPSBGD(BinaryOptimizer):
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._cached, self._graphs = {}, GraphedSteps()
+        self._cached, self._graphs, self._late_answer = {}, GraphedSteps(), LateAnswer()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value

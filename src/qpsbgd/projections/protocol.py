@@ -138,11 +138,11 @@ class Projection(ABC):
         return inputs.record is not None or not self.records
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
-        """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""
+        """Whether a step without new rows, for a gradient on a GPU, never waits for it and can become a CUDA graph."""
         return False
 
     def asynchronous(self, grad: Tensor) -> bool:
-        """Whether a step with new rows or moments, for a gradient on a GPU, never waits for it."""
+        """Whether steps with new moments are like the others in that, where these are `capturable`."""
         return False
 
     def beside(self, default: Projection) -> Projection:

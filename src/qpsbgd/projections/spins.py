@@ -221,7 +221,9 @@ def _side_by_side(calls: Sequence[Callable[[], Direction]]) -> list[Direction]:
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return [call() for call in calls]
     current, answers = torch.cuda.current_stream(), []
-    branches = [torch.cuda.Stream() for _ in range(min(_BRANCHES, len(calls)))]  # type: ignore[no-untyped-call]
+    # There are few streams, given in turns: what one call leaves free must not be another's that runs beside it.
+    streams = [torch.cuda.Stream() for _ in range(_BRANCHES + 1)]  # type: ignore[no-untyped-call]
+    branches = [stream for stream in streams if stream != current][: min(_BRANCHES, len(calls))]
     for branch in branches:
         branch.wait_stream(current)
     for place, call in enumerate(calls):

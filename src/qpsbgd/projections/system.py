@@ -188,8 +188,11 @@ class SystemProjection(Projection):
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         rate = rate.to(moments) if isinstance(rate, Tensor) else rate
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        auto = self.delta == "auto"
-        state["penalty"] = penalty_of(state["gram"], inputs.record.rows) if auto else self.delta
+        last, penalty = state.get("penalty"), self.delta
+        found = penalty_of(state["gram"], inputs.record.rows) if penalty == "auto" else penalty
+        if penalty == "auto" and isinstance(last, Tensor) and not isinstance(found, Tensor):
+            found = torch.full_like(last, found)  # in batches of changing size: CUDA graphs bring tensors alone forward
+        state["penalty"] = found
         return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
 
 

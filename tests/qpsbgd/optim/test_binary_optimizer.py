@@ -201,3 +201,22 @@ def test_a_run_resumed_with_more_steps_goes_on_and_says_so(make):
     same = make(BinaryLinear(4, 4), real=True)
     same.load_state_dict(saved.state_dict())
     assert same.param_groups[0]["steps"] == 8
+
+
+@pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect])
+def test_a_loaded_state_drops_what_the_step_before_it_has_asked(kind):
+    model = model_with_bias()
+    optimizer = kind(model)
+    optimizer._late_answer.ask({model[0].weight: torch.tensor([torch.nan])})  # as a step on a GPU does
+    optimizer.load_state_dict(optimizer.state_dict())
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+
+
+def test_moments_in_single_precision_may_be_larger_than_half_precision_holds():
+    model = nn.Sequential(BinaryLinear(8, 6), nn.Hardtanh(), BinaryLinear(6, 4)).half()
+    before = model[0].weight.detach().clone()
+    optimizer = QPSBGD(model, projection="ridge")
+    (model(64 * torch.randn(64, 8).half()).float() - 1).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight, before)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.projections import Direction, LayerInputs, Projection, Ridge
 
@@ -38,3 +39,13 @@ def test_a_step_to_be_skipped_leaves_weights_and_states_whatever_the_gradient_ho
     assert torch.equal(layer.weight, before[0]) == skip
     assert torch.equal(kept["gradient"], before[1]) == skip
     assert kept["gradient"].isfinite().all()
+
+
+def test_a_renewal_to_be_skipped_leaves_a_penalty_that_was_a_number():
+    kept = {"gradient": torch.ones(2, 3), "gram": torch.eye(3)[None], "step": 4, "refreshes": 1, "penalty": 3.0}
+    layer = BinaryLinear(3, 2).requires_grad_(False)
+    record = LayerMoments(torch.full((1, 3, 3), torch.nan), 8)
+    inputs = LayerInputs(layer, torch.zeros(2, 3), record, 0.9, kept, {"inverse": torch.eye(3)[None]})
+    qpsbgd([LayerUpdate(layer.weight, inputs, Ridge(memory=0.0), 0.1, 1.0)], skip=torch.tensor(True))
+    assert float(kept["penalty"]) == 3
+    assert torch.equal(kept["gram"], torch.eye(3)[None])

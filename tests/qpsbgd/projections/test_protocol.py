@@ -1,5 +1,6 @@
 import copy
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import PROJECTIONS, Direction, Ridge, SystemProjection
+from qpsbgd.nn.tape import LayerMoments
+from qpsbgd.optim import cuda_graph
+from qpsbgd.optim.functional import LayerUpdate
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Ridge, SystemProjection
 
 
 @dataclass(frozen=True)
@@ -120,3 +124,27 @@ def test_options_are_given_by_name(kind):
 
 def test_a_direction_that_nobody_timed_took_no_time():
     assert Direction(torch.zeros(2, 2)).seconds == 0.0
+
+
+@pytest.mark.parametrize(("projection", "asks"), [(SignOfTheRidge(), True), (Ridge(delta=0.5), True), (Ridge(), False)])
+def test_a_renewal_waits_for_a_gpu_unless_the_projection_says_that_it_need_not(projection, asks):
+    model = small_model()
+    optimizer = QPSBGD(model, projection=projection)
+    train(model, optimizer, range(3))
+    members = list(optimizer._members())
+    for group, layer in members:
+        optimizer._tapes[layer].wanted = True
+        assert optimizer._asks_host(group, layer) == asks
+    optimizer.load_state_dict(optimizer.state_dict())
+    for group, layer in optimizer._members():
+        optimizer._tapes[layer].wanted = True
+        assert optimizer._asks_host(group, layer)  # what follows from the loaded Q̄ must not come from a skipped step
+
+
+@pytest.mark.parametrize(("projection", "steady"), [(SignOfTheRidge(), False), (Ridge(), True)])
+def test_only_steps_that_a_projection_declares_capturable_become_graphs(projection, steady):
+    weight = SimpleNamespace(is_cuda=True)
+    state, cached = {"gradient": torch.ones(2, 3)}, {"inverse": torch.eye(3)[None]}
+    for record in (None, LayerMoments(torch.eye(3)[None], 8)):
+        inputs = LayerInputs(BinaryLinear(3, 2), torch.ones(2, 3), record, 0.9, state, cached)
+        assert cuda_graph._steady(LayerUpdate(weight, inputs, projection, 0.1, 1.0)) == steady

@@ -437,3 +437,15 @@ def test_layers_of_one_shape_are_solved_together_each_with_its_own_inputs():
         optimizer.step()
     for one, other in zip(together, alone, strict=True):
         torch.testing.assert_close(one.weight, other.weight)
+
+
+def test_the_default_ridge_stays_a_tensor_when_batches_change_their_size():
+    layer, found = BinaryLinear(16, 3), []
+    optimizer = QPSBGD(layer, lr=0.01, projection=Ridge(refresh=1))
+    for rows in (32, 2048, 32):
+        optimizer.zero_grad()
+        layer(torch.eye(4, 16).repeat(rows // 4, 1)).square().sum().backward()
+        optimizer.step()
+        found.append(optimizer.state[layer.weight]["penalty"])
+    assert all(isinstance(one, torch.Tensor) for one in found)  # CUDA graphs bring tensors forward
+    assert [float(one) for one in found] == pytest.approx([1.0, 3.0, 1.0])
