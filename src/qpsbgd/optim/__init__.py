@@ -1,8 +1,8 @@
 """Optimisers of binary layers, and P-SBGD for plain functions."""
 
 from qpsbgd.optim.baselines import BinaryConnect, Bop, ProxQuant, StraightThrough
-from qpsbgd.optim.binary_optimizer import check_claimed, real_optimizer
 from qpsbgd.optim.checkpoint import Checkpoint
+from qpsbgd.optim.claims import check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import Monitor, Observation
 from qpsbgd.optim.qpsbgd import QPSBGD

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
@@ -379,48 +378,3 @@ def _inputs(layer: BinaryLayer) -> int:
 def _plain(value: Any) -> Any:
     """A numpy number as Python's own, which checkpoints can hold."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def real_optimizer(
-    model: nn.Module, beside: Optimizer, kind: type[Optimizer] = torch.optim.Adam, **options: Any
-) -> Optimizer:
-    """An ordinary optimiser for all parameters that `beside` does not train: biases, norms, encoders.
-
-    In a model without such parameters its steps do nothing; a GradScaler does not accept such an optimiser.
-
-    Args:
-        model: The whole model.
-        beside: The binary optimiser of the model.
-        kind: Class of the optimiser to make.
-        **options: Passed on to it, such as `lr=1e-3`.
-
-    Raises:
-        ValueError: A binary layer's weight was left out by `beside`, or `beside` holds parameters of another model.
-    """
-    claimed = {p for group in beside.param_groups for p in group["params"]}
-    rest = [p for p in model.parameters() if p.requires_grad and p not in claimed]
-    optimizer = kind([{"params": rest}], **options)
-    check_claimed(model, beside, optimizer)
-    return optimizer
-
-
-def check_claimed(model: nn.Module, *optimizers: Optimizer) -> None:
-    """Check that every trainable parameter of `model` has exactly one optimiser, binary weights a binary one.
-
-    Raises:
-        ValueError: Names the parameters claimed twice, never, by the wrong kind, or from outside the model.
-    """
-    names = {p: name for name, p in model.named_parameters()}
-    binary = {m.weight for m in model.modules() if isinstance(m, BinaryLayer)}
-    members = [(optimizer, p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    claims = Counter(p for _, p in members)
-    ordinary = {p for optimizer, p in members if not isinstance(optimizer, BinaryOptimizer)}
-    faults = {
-        "claimed by more than one optimiser": [names.get(p, "?") for p, count in claims.items() if count > 1],
-        "claimed by none": [name for p, name in names.items() if p.requires_grad and p not in claims],
-        "binary weights in an ordinary optimiser": [names[p] for p in ordinary & binary],
-        "claimed but not of this model": [f"shape {tuple(p.shape)}" for p in claims if p not in names],
-    }
-    found = [f"{fault}: {', '.join(which)}" for fault, which in faults.items() if which]
-    if found:
-        raise ValueError("every parameter needs exactly one optimiser; " + "; ".join(found))
