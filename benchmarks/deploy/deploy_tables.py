@@ -42,12 +42,12 @@ def deployed_times():
     cells = {(f"{n} | {p}", f"{m}, batch {batch}"): f"{time:.0f}" for (n, p, m, batch), time in least.items()}
     made = enumerated(
         f"{MACHINES[machine]}: {one['settings']['clock']}, load {one['times'][0]['load_before']:.1f} on "
-        f"{one['settings']['cores']} cores"
+        f"{one['settings']['cores']} cores, C with {one['settings']['C flags']}"
         for machine, one in found.items()
     )
     return (
         f"{crossed('network | program', cells)}\n\nMicroseconds per call on one thread, the least of many while "
-        f"programs take turns ({made}); C with {found[FIRST]['settings']['C flags']}, one image after the other; "
+        f"programs take turns ({made}); C takes one image after the other; "
         f"onnxruntime with the same network, its weights as float32 or quantised to 8 bits. {_verdict(least)}"
     )
 
