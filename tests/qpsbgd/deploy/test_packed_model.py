@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation, convert
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation, convert
 
 
 def test_a_packed_model_computes_what_torch_computes_also_of_an_empty_batch(network):
@@ -130,6 +130,20 @@ def test_one_network_takes_images_of_several_sizes():
     for size in (5, 8, 5):
         x = torch.randn(2, 1, size, size)
         np.testing.assert_array_equal(packed(x.numpy()), model(x).detach().numpy())
+
+
+@pytest.mark.parametrize("pool", [None, nn.MaxPool2d(2), nn.MaxPool2d(3, 2, padding=1), nn.MaxPool2d(2, 3, dilation=2)])
+@pytest.mark.parametrize("channels", [1, 40])  # sums of bytes, and of bits
+@pytest.mark.parametrize("quantised", [False, True])
+def test_layers_with_more_sums_than_are_computed_at_once_are_torchs(pool, channels, quantised):
+    pools = [] if pool is None else [pool]
+    first = QuantActivation(scale=1 / 256) if quantised else SignActivation()
+    layer, last = (BinaryConv2d(n, 40, 3, padding=1, gain=1) for n in (channels, 40))
+    model = nn.Sequential(first, layer, *pools, nn.BatchNorm2d(40), SignActivation(), last, *pools)
+    inputs = torch.randint(256, (3, channels, 24, 25)) / 256 - (0 if quantised else 0.5)
+    model(inputs)
+    expected = model.eval()(inputs).detach().numpy()
+    np.testing.assert_array_equal(pack(model)(inputs.numpy()), expected)
 
 
 def test_several_threads_may_use_one_model(dense):
