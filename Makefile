@@ -12,18 +12,21 @@ install: $(VENV)/.installed ## Create .venv with all dependencies
 
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+PYPROJECTS := $(wildcard packages/*/pyproject.toml) reproduction/pyproject.toml
+EDITABLE := -e packages/qpsbgd-qubo -e packages/qpsbgd-runtime -e packages/qpsbgd
+
+$(VENV)/.demo: $(PYPROJECTS) constraints.txt
 	@echo "1. A virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "2. torch into it: about a gigabyte"
 	@$(PIP) torch
-	@echo "3. qpsbgd with what the demo needs: compiles its C++ kernels"
-	@$(PIP) -e '.[demo]'
+	@echo "3. The packages with what the demo needs: compiles their C++ kernels"
+	@$(PIP) $(EDITABLE) -e reproduction
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.demo
 	@echo "4. What tests, documentation and the paper's experiments need: about two gigabytes"
-	@$(PIP) -e '.[dev]'
+	@$(PIP) $(EDITABLE) -e 'reproduction[dev]'
 	@touch $@
 
 demo: $(VENV)/.demo ## Train a binary network beside the baselines and write a report
@@ -34,18 +37,19 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 	$(BIN)/qpsbgd report
 
 test: install ## Run the libraries' tests (about three minutes on two cores)
-	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" --ignore tests/qpsbgd_paper
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" packages tests
 
 test-paper: install ## Run the tests of the paper's experiments and reports
-	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" tests/qpsbgd_paper
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" reproduction
 
-SANITIZED := tests/qpsbgd_qubo/kernels tests/qpsbgd_runtime $(patsubst %,tests/qpsbgd_qubo/solvers/search/test_%.py,chains reduction reference) tests/qpsbgd_qubo/solvers/exact \
-	$(patsubst %,tests/qpsbgd_qubo/%,test_problem_files.py test_sparse.py solvers/portfolio formats) tests/test_readers.py tests/qpsbgd/deploy/test_packed_model.py
+QUBO_TESTS := packages/qpsbgd-qubo/tests
+SANITIZED := $(QUBO_TESTS)/kernels packages/qpsbgd-runtime/tests $(patsubst %,$(QUBO_TESTS)/solvers/search/test_%.py,chains reduction reference) $(QUBO_TESTS)/solvers/exact \
+	$(patsubst %,$(QUBO_TESTS)/%,test_problem_files.py test_sparse.py solvers/portfolio formats) $(patsubst %,packages/qpsbgd/tests/%,test_readers.py deploy/test_packed_model.py)
 
 # Sanitizers find what a test does not see. TSan cannot run beside torch's own threads, so only tests without torch.
 test-native: install ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer
 	$(BIN)/python tests/shared/sanitized.py address,undefined $(SANITIZED)
-	$(BIN)/python tests/shared/sanitized.py thread tests/qpsbgd_qubo/kernels/test_kernels.py
+	$(BIN)/python tests/shared/sanitized.py thread $(QUBO_TESTS)/kernels/test_kernels.py
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
 	$(BIN)/python -m pytest -n 2 --durations 15 -m slow $(TESTS)
@@ -63,10 +67,9 @@ docs: install ## Build the documentation into site/; any warning is an error
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(PIP) simulated-bifurcation openjij
-	for script in $(patsubst %,solvers/%,solver_claims solver_quality qpu_cost virtual_qpu general_qubo) training/bits deploy/deploy training/estimators; do $(BIN)/python benchmarks/$$script.py || exit; done
-	$(BIN)/python benchmarks/solvers/general_qubo.py time_to_target
+	for script in $(patsubst %,solvers/%,solver_claims solver_quality qpu_cost virtual_qpu general_qubo) training/bits deploy/deploy training/estimators; do $(BIN)/python reproduction/benchmarks/$$script.py || exit; done
+	$(BIN)/python reproduction/benchmarks/solvers/general_qubo.py time_to_target
 
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m build --no-isolation --outdir dist runtime
+	for package in packages/*; do $(BIN)/python -m build --no-isolation --outdir dist $$package || exit; done

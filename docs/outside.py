@@ -57,7 +57,7 @@ def linked(text: str, folder: Path, repository: str | None) -> str:
 
 
 def examples() -> str:
-    """All examples on one page: what each does, its code, and what it prints (by `benchmarks/tools/examples.py`)."""
+    """All examples on one page: what each does, its code, and what it prints."""
     parts = ["# Examples\n\nScripts in the folder `examples`. Each takes seconds and needs no licence or token."]
     for path in EXAMPLES:
         code = path.read_text(encoding="utf-8")

@@ -9,8 +9,13 @@ import pytest
 
 import qpsbgd
 
-SOURCE = Path(__file__).parents[1] / "src"
-FILES = {path.relative_to(SOURCE).with_suffix("").as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+ROOT = Path(__file__).parents[1]
+PROJECTS = [*sorted((ROOT / "packages").iterdir()), ROOT / "reproduction"]
+FILES = {
+    path.relative_to(project / "src").with_suffix("").as_posix(): path
+    for project in PROJECTS
+    for path in sorted((project / "src").rglob("*.py"))
+}
 
 # A module may import from its own part and from parts of lower levels; docs/architecture.md draws it.
 LEVELS = {
@@ -35,7 +40,7 @@ LEVELS = {
     "qpsbgd/nn": 2,
     "qpsbgd_qubo": 1,
     "qpsbgd_runtime": 1,
-    "qpsbgd_files": 0,
+    "qpsbgd_qubo/files": 0,
 }
 STRANGERS = {
     ("qpsbgd/nn", "qpsbgd_qubo"),
@@ -150,7 +155,7 @@ def test_imports_point_one_way_and_optional_packages_have_one_home():
         ("qpsbgd_qubo/solvers/search/descent", "from qpsbgd import QPSBGD"),
         ("qpsbgd_qubo/solvers/search/descent", "import qpsbgd"),
         ("qpsbgd_runtime/packed_file", "import qpsbgd_qubo"),
-        ("qpsbgd_files/atomic", "from qpsbgd_runtime import load_packed"),
+        ("qpsbgd_qubo/files/atomic", "from qpsbgd_runtime import load_packed"),
         ("qpsbgd/binary_map", "from qpsbgd import solvers"),
         ("qpsbgd/projections/ridge", "import qpsbgd"),
     ],
@@ -213,7 +218,6 @@ def test_every_module_has_a_level():
 @pytest.mark.parametrize(
     ("package", "unwanted"),
     [
-        ("qpsbgd_files", ["numpy", "qpsbgd"]),
         ("qpsbgd_qubo", ["torch", "qpsbgd", "qpsbgd_runtime"]),
         ("qpsbgd_runtime", ["torch", "qpsbgd", "qpsbgd_qubo", "safetensors"]),
     ],
@@ -245,10 +249,11 @@ def test_importing_the_library_loads_no_optional_backend_and_its_parts_are_attri
 
 def test_what_is_installed_registers_what_the_project_says():
     tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
-    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for group, points in project["entry-points"].items():
+    projects = [tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))["project"] for path in PROJECTS]
+    groups = [group for project in projects for group in project.get("entry-points", {}).items()]
+    for group, points in groups:
         installed = {point.name: point.value for point in entry_points(group=group)}
-        assert points.items() <= installed.items(), "pyproject.toml has changed since the installation: make install"
+        assert points.items() <= installed.items(), "a pyproject.toml has changed since the installation: make install"
         assert all(point.load() for point in entry_points(group=group))
 
 

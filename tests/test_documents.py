@@ -18,11 +18,13 @@ from qpsbgd import cli
 
 figure = Lazy("matplotlib.figure")
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+BENCHMARKS = ROOT / "reproduction" / "benchmarks"
+RESULTS = ROOT / "reproduction" / "results"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS += [*(ROOT / "packages").glob("*/README.md"), ROOT / "reproduction" / "README.md"]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 
@@ -152,10 +154,12 @@ def test_pages_of_the_site_load_nothing_from_elsewhere(site):
 def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
     linked = runpy.run_path(str(ROOT / "docs" / "outside.py"))["linked"]
     docs = ROOT / "docs"
-    text = "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../benchmarks/results) [d](guide.md#x)"
+    text = (
+        "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../reproduction/results) [d](guide.md#x)"
+    )
     pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](guide.md#x)"
     assert linked(text, docs, None) == pages.format("c")
-    assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/benchmarks/results)")
+    assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/reproduction/results)")
     assert linked("![x](docs/figures/chip.svg)", ROOT, None) == "![x](figures/chip.svg)"
     assert linked("[x](../guide.md)", docs / "reference", None) == "[x](../guide.md)"
 
@@ -166,7 +170,7 @@ def test_files_that_the_documents_name_exist():
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-SCRIPTS = sorted({*(ROOT / "benchmarks").rglob("*.py"), *EXAMPLES})
+SCRIPTS = sorted({*BENCHMARKS.rglob("*.py"), *EXAMPLES})
 
 
 def in_scripts(kind):
@@ -195,17 +199,17 @@ def test_scripts_give_the_optimiser_options_that_it_has():
 
 def test_versions_agree():
     version = qpsbgd.__version__
-    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for project in (*(ROOT / "packages").iterdir(), ROOT / "reproduction"):
+        assert f'version = "{version}"' in (project / "pyproject.toml").read_text(encoding="utf-8"), project.name
     assert f"version: {version}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_tables_of_the_documents_are_the_measured_ones(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    documents = runpy.run_path(str(ROOT / "benchmarks" / "documents.py"))
+def test_the_tables_of_the_documents_are_the_measured_ones():
+    documents = runpy.run_path(str(BENCHMARKS / "documents.py"))
     for name in documents["DOCUMENTS"]:
         text = (ROOT / name).read_text(encoding="utf-8")
-        assert documents["written"](name, text) == text, "run benchmarks/documents.py"
+        assert documents["written"](name, text) == text, "run reproduction/benchmarks/documents.py"
 
 
 GENERATED = re.compile(r"<!-- \w+ -->\n.*?<!-- end -->", re.DOTALL)
@@ -258,7 +262,7 @@ def test_numbers_in_prose_are_those_of_the_results_that_a_section_names(path):
 
 
 def test_a_number_that_no_result_has_is_noticed():
-    text = "# A\n\nIt takes 0.123456 s. `benchmarks/training/large.py`\n"
+    text = "# A\n\nIt takes 0.123456 s. `reproduction/benchmarks/training/large.py`\n"
     assert list(unmeasured(text)) == ["0.123456"]
 
 
@@ -277,10 +281,8 @@ def test_the_differences_of_training_are_those_of_its_scores():
     assert compared > 100
 
 
-def test_equal_baselines_count_by_the_one_that_is_harder_to_beat(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "training"))
-    tables = importlib.import_module("training_tables")
+def test_equal_baselines_count_by_the_one_that_is_harder_to_beat():
+    tables = importlib.import_module("benchmarks.training.training_tables")
 
     def row(ahead, noise):
         return {"scores": [0.9, 0.92], "ridge ahead by": ahead, "ridge noise": noise}

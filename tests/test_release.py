@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
     compiled = {name for name in names if "/kernels/_kernels." in name and not name.endswith(".pyi")}
     assert names - compiled == {name for name in expected if ".egg-info" not in name}
     assert {name.split("/")[0] for name in compiled} == {"qpsbgd_qubo", "qpsbgd_runtime"}
-    for package in ("qpsbgd", "qpsbgd_files", "qpsbgd_paper", "qpsbgd_qubo", "qpsbgd_runtime"):
+    for package in ("qpsbgd", "qpsbgd_qubo.files", "qpsbgd_paper", "qpsbgd_qubo", "qpsbgd_runtime"):
         assert f"{package}/py.typed" in names
 
 

@@ -1,0 +1,1 @@
+from suite import *  # noqa: F403

@@ -1,0 +1,248 @@
+"""The run of `binarize` over the layers: moments of their inputs, their binary weights, what each has lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from qpsbgd.binarization.changes import Changes
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
+from qpsbgd.binarization.layer_report import LayerLoss, Report
+from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
+from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.planes import SEARCHES, Effort
+from qpsbgd.binarization.selection import Selection
+from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
+from qpsbgd.nn.convolutions import BinaryConvNd
+from qpsbgd.nn.linear import BinaryLinear
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.files.memory import check_memory
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, check_options
+
+LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
+"""A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
+NO_ROWS = "no calibration batch has any rows for it"
+
+Reader = BinaryLinear | BinaryConvNd
+"""A binary layer that makes rows of a real one's inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `binarize`, checked."""
+
+    bits: int | Mapping[str, int]
+    solver: str | Solver
+    rounds: int
+    targets: str
+    most_inputs: int
+    bias: bool
+    norms: bool
+    rows: Callable[[Any], Tensor | None] | None
+    progress: bool | Callable[[LayerLoss], None]
+
+    def __post_init__(self) -> None:
+        numbers = list(self.bits.values()) if isinstance(self.bits, Mapping) else [self.bits]
+        if not all(isinstance(b, int) and not isinstance(b, bool) and 1 <= b <= 8 for b in numbers):
+            raise ValueError(f"bits must be whole numbers from 1 to 8, got {self.bits!r}")
+        if self.targets not in ("own", "float"):
+            raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
+        check_options(self, rounds=COUNT, most_inputs=AT_LEAST_ONE)
+        if self.solver not in SEARCHES:
+            object.__setattr__(self, "solver", make_solver(self.solver))
+
+    def check_names(self, selection: Selection) -> None:
+        """Raise ValueError if `bits` names a layer that is not selected."""
+        names = set(self.bits) if isinstance(self.bits, Mapping) else set()
+        if unknown := sorted(map(str, names - set(selection.names.values()))):
+            raise ValueError(f"bits names layers that are not binarised: {', '.join(unknown)}")
+
+    def bits_of(self, name: str) -> int:
+        """Binary vectors per weight of a layer."""
+        return self.bits if isinstance(self.bits, int) else self.bits.get(name, 1)
+
+    def mask(self, batch: Any) -> Tensor | None:
+        """The tokens of a batch that count; None for all."""
+        if self.rows is not None:
+            given = self.rows(batch)
+            if given is not None and not isinstance(given, Tensor):
+                raise TypeError(f"rows must return a mask of the tokens that count or None, got {type(given).__name__}")
+            return given
+        mask = batch.get("attention_mask") if isinstance(batch, dict) else None
+        return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
+
+
+@contextmanager
+def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
+    """A function to call after every layer: shows a bar, calls the user's, or does nothing."""
+    if callable(progress) or not progress:
+        yield progress or (lambda line: None)
+    else:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError as error:
+            raise ImportError("progress=True shows a bar, which needs tqdm: pip install tqdm") from error
+        with tqdm(total=layers, desc="binarize", unit="layer") as bar:
+            yield lambda line: (bar.set_postfix_str(line.name), bar.update())
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """The layers one after the other."""
+
+    changes: Changes
+    passes: Passes
+    options: Options
+    generator: torch.Generator
+    selection: Selection
+    reference: Passes | None  # of the float network
+
+    def report(self, calls: Mapping[nn.Module, int]) -> Report:
+        """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
+        names = self.selection.names
+        for layer, name in names.items():
+            if not all(p.isfinite().all() for p in layer.parameters()):
+                raise ValueError(
+                    f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
+                )
+        lines: list[LayerLoss] = []
+        watching = nullcontext() if self.reference is None else self.reference.watching()
+        norms = self.options.norms and self.reference is None
+        module: nn.Module | None = None
+        try:
+            with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
+                for module in calls:
+                    if module in names:
+                        lines.append(self._binarized(module, names[module]))
+                        show(lines[-1])
+                    elif lines and self.reference is not None and module in self.selection.real:
+                        self._fit_to_targets(module, self.selection.real[module])
+                    elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
+                        self._estimate(module)
+        except NotFinite as error:
+            name = next((path for path, one in self.changes.model.named_modules() if one is module), "")
+            raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
+        return Report(tuple(lines), self.selection.kept)
+
+    def _binarized(self, layer: nn.Module, name: str) -> LayerLoss:
+        options, weights = self.options, matrices(layer)
+        groups, inputs, outputs = weights.shape
+        biased = options.bias or getattr(layer, "bias", None) is not None
+        binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
+        effort = Effort(options.solver, options.rounds, self.generator)
+        start = time.monotonic()
+        if inputs > options.most_inputs:
+            rows = self._repeatable_rows(layer, name, binary)
+            blocks = WideLayer(rows, weights, bits=binary.bits, most_inputs=options.most_inputs, centred=biased)
+            found = blocks.fitted(effort)
+            bias = _own_bias(layer, blocks.mean, found)
+        else:
+            if weights.device.type == "cpu":
+                needed = 3 * groups * inputs**2 * weights.element_size()
+                instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
+                check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
+            moments = self._moments(layer, name, binary)
+            start = time.monotonic()
+            metrics = moments.metric(centred=biased)
+            if self.reference is not None:
+                weights = target_weights(metrics, moments.cross(centred=biased), weights)
+            found = fitted(metrics, weights, bits=binary.bits, effort=effort)
+            bias = _own_bias(layer, moments.mean, found)
+            if self.reference is not None:
+                bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
+        fill(binary, layer, found, bias)
+        self.changes.replace(layer, binary)
+        self.passes.replaced(binary)
+        took = time.monotonic() - start
+        return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
+
+    def _fit_to_targets(self, layer: Any, name: str) -> None:
+        """A layer that stays real-valued makes up for errors of those before it, too."""
+        weights, biased = matrices(layer), layer.bias is not None
+        if weights.shape[1] > self.options.most_inputs:
+            return
+        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
+        weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
+        self.changes.set(layer.weight, weight_like(layer, weights))
+        if biased:
+            missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)
+            self.changes.set(layer.bias, missing.flatten())
+
+    def _estimate(self, norm: _BatchNorm) -> None:
+        """Statistics of a batch norm for the inputs that it has now."""
+        if norm.running_mean is None or norm.running_var is None:
+            return
+        moments = NormMoments()
+        for number in range(len(self.passes.batches)):
+            if (seen := self.passes.seen(norm, number)) is not None:
+                moments.add(seen.x)
+        self.changes.set(norm.running_mean, moments.mean)
+        self.changes.set(norm.running_var, moments.variance)
+
+    def _moments(self, layer: nn.Module, name: str, reader: Reader) -> Moments:
+        """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
+        moments, reference = Moments(*matrices(layer).shape[:2]), self.reference
+        for number, batch in enumerate(self.passes.batches):
+            seen = self.passes.seen(layer, number, sums=reference is not None)
+            wanted = None if seen is None or reference is None else reference.targets(name, number, seen)
+            if seen is not None and (wanted is not None or reference is None):
+                mask, at = self._chosen(batch, seen.x, reader)
+                targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
+                moments.add(reader.plain_rows(seen.x[mask], at), targets)
+        if not moments.count:
+            raise ValueError(f"{name}: {NO_ROWS}")
+        return moments
+
+    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader) -> Rows:
+        """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
+        at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
+        drawn: dict[int, tuple[Any, Tensor | None]] = {}
+
+        def rows() -> Iterator[Tensor]:
+            found = False
+            for number, batch in enumerate(self.passes.batches):
+                if (seen := self.passes.seen(layer, number)) is None:
+                    continue
+                if number not in drawn:
+                    drawn[number] = self._chosen(batch, seen.x, reader)
+                mask, at = drawn[number]
+                x = seen.x[mask]
+                every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
+                for part in torch.split(every, at_once) if len(every) else ():
+                    found = True
+                    yield reader.plain_rows(x, part)
+            if not found:
+                raise ValueError(f"{name}: {NO_ROWS}")
+
+        return rows
+
+    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Any, Tensor | None]:
+        """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
+        given = self.options.mask(batch)
+        mask = given.to(x.device, torch.bool) if given is not None and x.shape[:-1] == given.shape else ...
+        inputs = reader.weight[0].numel() // reader.bits
+        most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
+        count = reader.count_rows(x[mask])
+        return mask, self._spread(most, count) if count > most else None
+
+    def _spread(self, most: int, count: int) -> Tensor:
+        """Numbers of rows, one from each of `most` equal parts of all of them, drawn at random.
+
+        Evenly spaced ones would meet the same few places of every image or text: a GPT then lost more with more data.
+        """
+        drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
+        drawn += torch.arange(most, device=drawn.device)
+        return (drawn * (count / most)).long().clamp_(max=count - 1)
+
+
+def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:
+    """The bias that makes up for the mean error, (groups, m), for the mean of the inputs (groups, n)."""
+    error, old = torch.einsum("gn,gnm->gm", mean, found.errors), getattr(layer, "bias", None)
+    return error if not isinstance(old, Tensor) else error + old.detach().double().reshape(error.shape)

@@ -1,0 +1,261 @@
+"""Networks as plain C99: constant arrays and loops, no heap, and no floating point in fully binary networks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qpsbgd.deploy.c_real import real_layer
+from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
+from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
+from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
+from qpsbgd.deploy.c_values import SCRATCH, TYPES, Constants, Frame, Values
+from qpsbgd_qubo.files.atomic import writing
+from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
+from qpsbgd_runtime.stages import Stage, last_uses, walk
+from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS, Embedding
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Threshold
+
+
+@dataclass(frozen=True)
+class CSource:
+    """The C code of a network; `print` tells where it is and what it needs.
+
+    Attributes:
+        files: The header, the source, and a program that reads samples from standard input.
+        flash_bytes: Size of all constant arrays in the source, without the code. A compiler may put an array of one
+            number into the code instead, and adds a few constants of its own.
+        ram_bytes: Size of the static buffers, without the caller's arrays, padding between buffers and the stack.
+        integer: Whether only whole numbers occur.
+    """
+
+    files: tuple[Path, ...]
+    flash_bytes: int
+    ram_bytes: int
+    integer: bool
+
+    def __str__(self) -> str:
+        names = ", ".join(str(path) for path in self.files)
+        numbers = "whole numbers only" if self.integer else "with floating point"
+        return (
+            f"{names}: {self.flash_bytes:,} bytes of constants (flash), {self.ram_bytes:,} bytes of buffers (RAM), "
+            f"no heap, {numbers}"
+        )
+
+
+def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape, name: str, word_bits: int) -> CSource:
+    """Write the header, the source and a small program into a folder, which is created where it is missing."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise ValueError(f"name must be a C identifier that begins with a letter, got {name!r}")
+    if word_bits not in (32, 64):
+        raise ValueError(f"word_bits must be 32 or 64, got {word_bits!r}")
+    network = _Network(operations, input_shape, word_bits)
+    texts = network.texts(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, text in texts.items():
+        with writing(folder / file_name) as file:
+            file.write(text.encode())
+    files = tuple(folder / file_name for file_name in texts)
+    return CSource(files, network.constants.bytes, network.ram_bytes, network.integer)
+
+
+class _Network:
+    """The functions of a network, in the order in which they are called, with their bodies, and their buffers."""
+
+    def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
+        self.constants = Constants(word)
+        self.integer = _is_integer(operations)
+        self.output_step = 1.0
+        self.rows: int | None = None  # of the table in which inputs are looked up
+        self.functions: list[tuple[Frame, str]] = []
+        self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
+        self._last = last_uses(operations)
+        self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
+        rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
+        self.steps = rounded[0] if self.integer and rounded else None
+        type_ = "float" if not self.integer else "int8_t" if self.steps is None else TYPES[self.steps.kind]
+        first = replace(Values.of("real", input_shape), type=type_, name="input")
+        self._values: dict[int, Values] = {0: first}
+        stages = walk(operations, input_shape)
+        matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
+        self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
+        fused: Operation | None = None
+        for number, stage in enumerate(stages, 1):
+            if stage.operation is not fused:
+                fused = self._fused(stages, number)
+                self._add(stage, fused, number)
+        if not self.functions:
+            raise ValueError("the network computes nothing: it has no layers")
+
+    def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | None:
+        """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
+        following = stages[number] if number < len(stages) else None
+        layer = stages[number - 1]
+        if not isinstance(layer.operation, Weighted) or following is None or layer.before[0].kind != "bits":
+            return None
+        straight = following.sources == (number,) and self._last[number] == number + 1
+        return following.operation if straight and isinstance(following.operation, Threshold) else None
+
+    def _add(self, stage: Stage, fused: Threshold | None, place: int) -> None:
+        """Add the function of the operation with this number, and of the threshold behind it where there is one."""
+        operation, result = stage.operation, place if fused is None else place + 1
+        inputs = tuple(self._values[source] for source in stage.sources)
+        kind, before = "bits" if fused else stage.after.kind, inputs[0]
+        rows = kind != "real" and (before.rows or place in self._by_rows)
+        after = Values.of(kind, stage.after.shape, rows=rows)
+        matrix = isinstance(operation, Dense) and len(before.shape) > 1
+        if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
+            raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
+        if isinstance(operation, Reshape):
+            same = (before.channels, before.image) == (after.channels, after.image)
+            if before.kind not in SMALL or same or after.positions == 1:
+                layout = after if before.kind not in SMALL else before
+                self._values[result] = replace(layout, shape=after.shape, name=before.name, type=before.type)
+                return
+        if result < self._output:
+            after = replace(after, name=self._buffer(after, place))
+        else:
+            after = replace(after, name="output", type="int64_t" if self.integer else "float")
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
+        if isinstance(operation, Reshape):
+            body = repacked(frame)
+        elif isinstance(operation, Weighted):
+            body = weighted(operation, fused, frame) if before.kind == "bits" else real_layer(operation, frame)
+        elif isinstance(operation, Scale) and self.integer:
+            body, self.output_step = fixed_point(operation, frame)
+        elif isinstance(operation, TENSOR_OPERATIONS):
+            if isinstance(operation, Embedding):
+                if before.name != "input":
+                    raise ValueError(f"{operation} must take the network's inputs themselves in C; use packed or ONNX")
+                self.rows = min(self.rows or len(operation.table), len(operation.table))
+            body = tensor_step(operation, frame)
+        else:
+            body = step(operation, frame)
+        self.functions.append((frame, body))
+        self._values[result] = after
+
+    def _buffer(self, values: Values, place: int) -> str:
+        """A buffer for values, in which nothing stands that the operation with this number or a later one takes."""
+        busy = {other.name for number, other in self._values.items() if self._last[number] >= place}
+        free = [name for name in self._buffers if name not in busy] or [f"buffer{len(self._buffers) + 1}"]
+        count = values.count(self.constants.word)
+        name = min(free, key=lambda one: abs(self._bytes(one) - count * self._width(values.type)))
+        sizes = self._buffers.setdefault(name, {})
+        sizes[values.type] = max(sizes.get(values.type, 0), count)
+        return name
+
+    def _width(self, kind: str) -> int:
+        return {"word": self.constants.word // 8, "int8_t": 1, "uint8_t": 1}.get(kind, 4)
+
+    def _bytes(self, buffer: str) -> int:
+        """The size of a buffer, with what aligns it."""
+        sizes = self._buffers.get(buffer, {})
+        align = max(map(self._width, sizes), default=1)
+        return -(-max((count * self._width(kind) for kind, count in sizes.items()), default=0) // align) * align
+
+    @property
+    def ram_bytes(self) -> int:
+        last = self.functions[-1][0].after
+        outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
+        return outputs + 4 * sum(self.constants.scratch.values()) + sum(map(self._bytes, self._buffers))
+
+    def texts(self, name: str) -> dict[str, str]:
+        """The header, the source and a program that reads samples and prints outputs, by file name."""
+        first, last = self._values[0], self.functions[-1][0].after
+        common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
+        takes, gives, ends = self._ends(**common)
+        sizes = {"inputs": first.channels * first.positions, "outputs": last.channels * last.positions}
+        memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
+        steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
+        header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
+        words = ("expf(", "tanhf(", "erff(", "sqrtf(")
+        mathematics = any(word in body for _, body in self.functions for word in words)
+        source = self._source(mathematics, **common)
+        read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
+        if self.steps is not None:
+            read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
+        program = PROGRAM.format(
+            **common,
+            read=read,
+            helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
+            show='"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]',
+            library=" -lm" if mathematics else "",
+            inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
+        )
+        return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
+
+    def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
+        """The header's words on inputs and outputs, and the steps that they count."""
+        if not self.integer:
+            takes = (
+                f"Inputs must be finite: where one is not, {name}_run returns -1 and writes no outputs, and\n"
+                f"   {name}_classify returns -1. Compiled with -DQPSBGD_UNCHECKED they are not looked at, and NaN or\n"
+                "   infinite inputs give arbitrary outputs."
+            )
+            if self.rows is not None:
+                takes += f"\n   They are whole numbers from 0 to {self.rows - 1}; others are refused likewise."
+            return takes, "Outputs are those of the trained network.", {}
+        gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
+        if self.steps is None:
+            return "Inputs count by their sign: +1 for 0 and above, -1 below.", gives, {"OUTPUT": self.output_step}
+        takes = (
+            f"Inputs are whole numbers from {self.steps.low} to {self.steps.high}, which count "
+            f"{prefix}_INPUT_STEP: the trained network's\n   inputs divided by it and rounded."
+        )
+        return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
+
+    def _source(self, mathematics: bool, **common: str) -> str:
+        """The source, in which every operation is a function."""
+        bodies = "\n".join(_definition(frame, body) for frame, body in self.functions)
+        calls = "\n".join(_call(frame, body) for frame, body in self.functions)
+        constants, word = "\n".join(self.constants.texts), self.constants.word
+        buffers = "".join(
+            "static union {\n"
+            + "".join(f"    {kind} {_MEMBERS[kind]}[{count}];\n" for kind, count in sorted(sizes.items()))
+            + f"}} {buffer};\n"
+            for buffer, sizes in self._buffers.items()
+        )
+        scratch = sorted(self.constants.scratch.items())
+        buffers += "".join(f"static {kind} {SCRATCH[kind]}[{count}];\n" for kind, count in scratch)
+        buffers += "".join(self.constants.helpers.values())
+        helpers = f"typedef uint{word}_t word;\n" if "word" in bodies + constants else ""
+        helpers += "".join(text for name, text in HELPERS.items() if name in bodies)
+        helpers = helpers.replace("BUILTIN", "__builtin_popcountll" if word == 64 else "__builtin_popcountl")
+        includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
+        includes += "#include <math.h>\n" if mathematics else ""
+        includes += "" if self.integer else "#include <string.h>\n"
+        check = "" if self.integer else CHECK.format(**common)
+        check += "" if self.rows is None else CHECK_ROWS.format(**common, rows=self.rows)
+        inner = {"constants": constants, "buffers": buffers, "bodies": bodies, "check": check, "calls": calls}
+        return SOURCE.format(**common, includes=includes, helpers=helpers, **inner)
+
+
+_MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits", "int8_t": "small", "uint8_t": "bytes"}
+
+
+def _definition(frame: Frame, body: str) -> str:
+    """The C function of a step; one that counts bits may be compiled twice."""
+    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(frame.inputs)]
+    given = ", ".join([*inputs, f"{frame.after.type} *restrict out"])
+    function = f"void step{frame.number}({given})\n{{\n{body}\n}}\n"
+    if "popcount(" not in body:
+        return f"static {function}"
+    arguments = ", ".join([*(input_name(at) for at in range(len(frame.inputs))), "out"])
+    return f"COUNTING {function}COUNTED(step{frame.number}, ({given}), ({arguments}))\n"
+
+
+def _call(frame: Frame, body: str) -> str:
+    values = (*frame.inputs, frame.after)
+    places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
+    given = f"({', '.join(places)})"
+    return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
+
+
+def _is_integer(operations: Sequence[Operation]) -> bool:
+    """Whether real numbers occur only as inputs, of which signs or whole numbers are taken, and as outputs."""
+    rest = [operation for operation in operations if not isinstance(operation, Reshape)]
+    if not rest or not isinstance(rest[0], Sign | Quantize) or not isinstance(rest[-1], Scale | Spins):
+        return False
+    return not any(operation.gives == "real" or operation.takes == ("real",) for operation in rest[1:-1])

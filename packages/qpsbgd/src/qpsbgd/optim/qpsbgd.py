@@ -1,0 +1,414 @@
+"""QP-SBGD: steps along the least-squares projection of each layer's gradient, over ±1 or over the reals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.optim.binary_optimizer import BinaryOptimizer
+from qpsbgd.optim.cuda_graph import GraphedSteps
+from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
+from qpsbgd.optim.functional import LayerUpdate, qpsbgd
+from qpsbgd.optim.gradient_check import LateAnswer
+from qpsbgd.optim.parameters import Layers, Members
+from qpsbgd.optim.rates import default_momentum
+from qpsbgd.optim.real_part import Real
+from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
+from qpsbgd.parallel.ranks import Record, compared, described, gather_records
+from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
+from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.openmp import guard_fork
+from qpsbgd_qubo.solvers.options import BELOW_ONE
+
+_RATE_FACTOR = 0.25
+"""The factor of `default_rate`: chosen on networks with and without norms, reproduction/results/rates.json."""
+_READ_AT_ONCE = 2**20
+"""Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
+4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
+_RANGES = 2.0
+"""clip="range": the bound of the latent weights in initial ranges."""
+
+
+class QPSBGD(BinaryOptimizer):
+    """Quantum projected stochastic binary-gradient descent (Alg. 1).
+
+        Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "polar", "spins" or "printed"
+
+    "spins" is the paper's projection onto ±1, by annealers and QUBO solvers; "ridge" is the same least-squares problem
+    over the reals; "polar" makes all singular values of the mean gradient equal; "printed" is the paper's algorithm to
+    the letter. `qpsbgd.projections` has their formulas. Use it like any optimiser: `zero_grad`, `backward`, `step`.
+
+    Args:
+        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
+        lr: Step size of the latent weights; None derives one from norms, depth and `steps` (`optim/rates.py`), relative
+            to their initial range.
+        projection: "ridge", "polar", "spins", "printed", or an object with its own options: `Spins(bits=2)`. None takes
+            "polar" for deep convolutional networks with norms and deep transformers, "ridge" for all others.
+        solver: Short for `Spins(solver=…)`; the projection is then "spins" unless given.
+        momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed", and less in short runs:
+            0.8 in up to 750 steps.
+        clip: Bound of the latent weights: a number, "range" for twice their initial range, None to leave them free, as
+            the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
+        steps: Total number of training steps: after the warm-up the learning rate falls to zero by a cosine.
+        warmup: Fraction of `steps` over which the rate rises; None is 0.1 for models with norms, and 0 for others.
+        relative: Whether `lr` is in units of each layer's initial range; by default only if no `lr` is given.
+        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
+            class as `kind` (AdamW by default, at a rate of 0.003; where there are norms, they and biases have 0.01 to
+            0.03, and so have learned scales, less in deep networks without norms; a given `lr` is for all), `max_norm`
+            to clip the gradient of these parameters, `vector_factor` on the rate of norms and biases, `scale_factor` on
+            that of learned scales, and `steps` (by default those of this optimiser). None leaves them to another
+            optimiser, and warns if there is none; False does not warn. Parameters passed one by one, as by
+            `model.parameters()`, are always trained.
+
+    Attributes:
+        observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
+    """
+
+    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
+    _copied = (*BinaryOptimizer._copied, "_momentum", "_chosen", "_default")
+    _solutions: list[Callable[[], list[Solution]]]
+    _tapes: dict[BinaryLayer, Tape]
+    _cached: dict[BinaryLayer, dict[str, Any]]
+
+    def __init__(
+        self,
+        params: Layers,
+        lr: float | None = None,
+        projection: str | Projection | None = None,
+        *,
+        solver: str | Solver | None = None,
+        momentum: float | None = None,
+        clip: float | Literal["auto", "range"] | None = "auto",
+        steps: int | None = None,
+        warmup: float | None = None,
+        relative: bool | None = None,
+        real: Real = None,
+    ) -> None:
+        named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
+        if solver is not None and named is not None and named().solver is None:
+            raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
+        self._chosen = projection is None and solver is None
+        given = None
+        if not self._chosen:
+            own = {} if solver is None else {"solver": solver}
+            given = make_projection("spins" if projection is None else projection, **own)
+        self._momentum = momentum
+        options = {
+            "lr": lr,
+            "projection": given,
+            "momentum": momentum,
+            "clip": ("range" if lr is None or relative is True else 1.0) if clip == "auto" else clip,
+            "steps": steps,
+            "warmup": warmup,
+            "relative": relative,
+        }
+        super().__init__(params, options, real)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Project every layer's gradients and move the latent weights; returns the closure's loss.
+
+        Weights, momentum and records change only after all directions are known, so a step whose solver failed or was
+        interrupted can be repeated.
+
+        Raises:
+            RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
+                one failed or has different settings (docs/processes.md).
+            ValueError: A layer's inputs or gradients hold NaN or infinite values; on a GPU this is reported one step
+                later, and the faulty step has changed nothing.
+        """
+        loss = self._run(closure)
+        layers = list(self._layers.values())
+        moved: set[BinaryLayer] = set()
+        try:
+            guard_fork()
+            records = self._ranks.synchronized(
+                self._records, lambda: described(self.param_groups, layers, self.state), lambda: compared(layers)
+            )
+            if records is not None:
+                # In an autocast block the products would be computed in half precision.
+                with torch.autocast(layers[0].weight.device.type, enabled=False):
+                    moved = self._move(records)
+                self._step_real()
+        except BaseException:
+            # GradScaler would multiply the scale that it left here into that of the repeated step.
+            for name in ("grad_scale", "found_inf"):
+                self.__dict__.pop(name, None)
+            raise
+        self._forget()
+        if records is not None:
+            new = [] if self.binary_groups[0]["step"] else layers  # looked at once: it waits for a GPU
+            self._finish_step(*self._silent.messages(layers, moved), *vanished_inputs(new, self.state))
+        return loss
+
+    def _records(self) -> dict[BinaryLayer, Record] | None:
+        """The records of the layers with a gradient; None if a GradScaler skips this step."""
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None and bool(found_inf):
+            return None
+        members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
+        records = {layer: self._tapes[layer].read() for _, layer in members}
+        moments = {layer: one.sums for layer, one in records.items() if isinstance(one, LayerMoments)}
+        later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
+        self._check_gradients(records, moments, later=later)
+        return records
+
+    def _asks_host(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
+        """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
+        grad: Any = layer.weight.grad
+        projection: Projection = group["projection"]
+        if not projection.capturable(grad, self._cached.get(layer, {})):
+            return True
+        return self._tapes[layer].wanted and not projection.asynchronous(grad)
+
+    def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
+        """Make the step with the rows of all processes; returns the layers that it moved."""
+        members = [(group, layer) for group, layer in self._members() if layer in records]
+        if self._ranks.size > 1:
+            wanted = {layer: group["projection"] for group, layer in members if self._tapes[layer].wanted}
+            records = gather_records(records, wanted, self._ranks)
+        projections = {
+            (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
+            for one in self._projections()
+            for sharded in (False, True)
+        }
+        updates = [
+            LayerUpdate(
+                local(layer.weight.detach()),
+                self._inputs(group, layer, records[layer]),
+                projections[id(group["projection"]), is_sharded(layer.weight)],
+                self._rate(group, layer),
+                _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"],
+            )
+            for group, layer in members
+        ]
+        updates = [update for update in updates if update.projection.ready(update.inputs)]
+        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
+            raise RuntimeError(
+                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
+                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
+                "forget earlier passes; under torch.func nothing is recorded)"
+            )
+        if self.observers:
+            directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
+        else:
+            directions = self._graphs.step(updates, skip=self._skip)
+        self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
+        for update, direction in zip(updates, directions, strict=True):
+            layer, state = update.inputs.layer, update.inputs.state
+            if state:
+                self.state[layer.weight] = state
+            self._tapes[layer].wanted = update.projection.due(state.get("step", 0))
+            for observer in self.observers:
+                observer(layer, {**direction.figures(), "seconds": direction.seconds})
+        return {update.inputs.layer for update in updates}
+
+    def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
+        assert layer.weight.grad is not None
+        grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
+        scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
+        grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
+        grad = grad if scale is None else grad / scale
+        if record is not None and not (record.rows if isinstance(record, LayerMoments) else len(record.inputs)):
+            raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
+        if isinstance(record, LayerRecord) and group["projection"].absolute:
+            if scale is None and hasattr(self, "found_inf"):
+                raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
+            # DistributedDataParallel minimises the mean of the ranks' losses.
+            factor = self._ranks.size * (1.0 if scale is None else scale)
+            record = LayerRecord(record.inputs, record.output_grads / factor)
+        state, cached = self.state.get(layer.weight, {}), self._cached.setdefault(layer, {})
+        return LayerInputs(layer, grad, record, float(group["momentum"]), state, cached, shards)
+
+    @property
+    def solver(self) -> Solver:
+        """The solver of the spins; another one may be set between two steps."""
+        for projection in self._projections():
+            if projection.solver is not None:
+                return projection.solver
+        names = " and ".join(f'"{projection.name}"' for projection in self._projections())
+        raise AttributeError(f'the projection {names} has no solver; see projection="spins"')
+
+    @solver.setter
+    def solver(self, solver: str | Solver) -> None:
+        for projection in self._projections():
+            if projection.solver is not None:
+                new = projection.with_solver(make_solver(solver))
+                for group in (self.defaults, *self.binary_groups):
+                    group["projection"] = new if group["projection"] is projection else group["projection"]
+
+    @property
+    def solutions(self) -> list[Solution]:
+        """The solver's answers of the last step, one per updated layer and block, in the order of the layers."""
+        return [solution for solutions in self._solutions for solution in solutions()]
+
+    def estimate(self, steps: int = 1) -> Estimate:
+        """The cost of that many steps on the solver's annealer: submissions and QPU seconds; nothing is sent.
+
+        Raises:
+            TypeError: The solver uses no annealer.
+        """
+        costs: list[Estimate] = []
+        for projection in self._projections():
+            solver: Any = projection.solver or self.solver
+            if not hasattr(solver, "estimate"):
+                raise TypeError(f"{solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
+            layers = [layer for group, layer in self._members() if group["projection"] is projection]
+            blocks = [Blocks.of(layer, projection.block) for layer in layers if projection.vectors]
+            shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
+            if shapes:
+                costs.append(solver.estimate(shapes) * (projection.vectors * steps))
+        return sum(costs[1:], costs[0])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients and records."""
+        super().zero_grad(set_to_none)
+        self._forget()
+
+    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        if (name := options.get("projection")) is not None:
+            # Groups that name the same projection have one object, and with it one solver.
+            known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            options = options | {"projection": projection.beside(self._default)}
+        if self._momentum is None and {"projection", "steps"} & set(options):
+            own = self.defaults | options
+            options = {"momentum": default_momentum(own["projection"].momentum, steps=own["steps"])} | options
+        return options
+
+    def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
+        self._check_in_place()
+        for group in self.binary_groups:
+            for weight in group["params"]:
+                layer = self._layers[weight]
+                if layer.tape is not self._tapes[layer]:
+                    raise RuntimeError(
+                        f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
+                    )
+                yield group, layer
+
+    def _projections(self) -> list[Projection]:
+        """Every projection once, in the order of the groups."""
+        return list({id(group["projection"]): group["projection"] for group in self.binary_groups}.values())
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
+        return any(projection.absolute for projection in self._projections())
+
+    def _forget(self) -> None:
+        for tape in self._tapes.values():
+            tape.clear()
+
+    def _start_run(self) -> None:
+        super()._start_run()
+        self._tapes, self._cached, self._solutions = {}, {}, []
+        self._graphs, self._silent = GraphedSteps(), SilentLayers()
+
+    def _adopt(self, layer: BinaryLayer) -> None:
+        super()._adopt(layer)
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
+        projection: Projection = group["projection"]
+        rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
+        blocks = Blocks.of(layer, projection.block)
+        tape = Tape(
+            layer.weight,
+            rows,
+            output_grads=projection.output_grads,
+            moments=projection.moments(layer),
+            enough=blocks.width,
+            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
+            sharded=is_sharded(layer.weight),
+        )
+        tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
+        layer.tape = self._tapes[layer] = tape
+
+    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
+        self._default = default_projection(
+            [layer for one in members for layer in one.layers],
+            norms=self._norms,
+            batch_norms=sum(one.batch_norms for one in members),
+        )
+        given = options["projection"]
+        options["projection"] = self._default if given is None else given.beside(self._default)
+        if options["momentum"] is None:
+            options["momentum"] = default_momentum(options["projection"].momentum, steps=options["steps"])
+
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        return _RATE_FACTOR
+
+    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
+        projection: Projection = options["projection"]
+        projection.check(layer)
+        if is_sharded(layer.weight):
+            check_serves_shards(projection, layer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
+        state = super().state_dict()
+        distribute_kept(state, self.param_groups)
+        texts = [
+            {"projection": own["projection"].describe()} if "projection" in own else {} for own in self.param_groups
+        ]
+        state["param_groups"] = [{**group, **text} for group, text in zip(state["param_groups"], texts, strict=True)]
+        solvers = [{} if one.solver is None else one.solver.state_dict() for one in self._projections()]
+        return {**state, "solvers": solvers} if any(solvers) else state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
+        # Entries of other projections are refused by name.
+        kinds = [type(projection) for projection in self._projections()]
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
+        state_dict, before = self._check_state(state_dict, known), self.state_dict()
+        try:
+            self._restore(state_dict, known)
+        except Exception:
+            self._restore(before, known)
+            raise
+
+    def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
+        """Put a checked state in place of the present one."""
+        default, groups = self.defaults["projection"], [dict(group) for group in state_dict["param_groups"]]
+        places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
+        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        for own, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in own:
+                kind, description = own["projection"], group["projection"]
+                key = id(kind), repr(description)
+                if key not in made:
+                    name = description.get("name") if isinstance(description, Mapping) else None
+                    if self._chosen and kind is default and name in PROJECTIONS and name != kind.name:
+                        kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
+                    made[key] = kind.restored(description)
+                group["projection"] = made[key]
+        super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
+        for place in places:
+            self.defaults["projection"] = self.param_groups[place]["projection"]
+        projections = self._projections()
+        for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
+            if projection.solver is not None:
+                projection.solver.load_state_dict(saved)
+        self._cached, self._graphs, self._late_answer = {}, GraphedSteps(), LateAnswer()
+        for weight, name, value in kept_tensors(state_dict, self.param_groups):
+            if name in known:
+                self.state[weight][name] = value
+        for layer in self._layers.values():
+            self._adopt(layer)
+
+
+def _now(device: torch.device) -> float:
+    """Seconds on a clock, once the device has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,190 @@
+"""The real-valued parameters of a model: one of torch's own optimisers at work inside a binary one."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpsbgd.optim.parameters import NamedTensor
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
+
+Real = Mapping[str, Any] | bool | None
+"""Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
+
+REAL_RATE = 3e-3
+"""The default rate of AdamW for real parameters, three times torch's: chosen in reproduction/results/rates.json."""
+VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
+"""Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
+shorter runs, at most the second: chosen by benchmarks/training/rates.py and training.py --real-rates.
+Real matrices lose with it, and so do biases of networks without norms. Learned scales of binary layers do a norm's work
+and have its rate, lowered with the depth as that of their layers (benchmarks/training/training.py --scales)."""
+
+_OURS = {
+    "max_norm": (None, POSITIVE_OR_NONE),
+    "steps": (None, AT_LEAST_ONE_OR_NONE),
+    "warmup": (0.0, BELOW_ONE),
+    "vector_factor": (1.0, POSITIVE),
+    "scale_factor": (None, POSITIVE_OR_NONE),
+}
+"""Options of `real` that are not the torch optimiser's: their defaults, and what they must be."""
+
+_TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)
+"""torch's own kinds that take sparse gradients beside others."""
+
+
+class RealPart:
+    """Steps one parameter group of another optimiser as a torch optimiser would.
+
+    The other optimiser owns the group, with the learning rate, and the state; they are lent for a step. So there is one
+    `param_groups` for schedulers and one `state_dict`, and every kind of optimiser keeps its own state apart.
+
+    The options are those of `real` of `QPSBGD`. Where a rate or kind is given, or without norms, the default of
+    `vector_factor` is 1, and with a rate or kind that of `scale_factor` None, which is the rate of any matrix.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[NamedTensor],
+        options: Mapping[str, Any],
+        *,
+        norms: bool,  # whether the network has normalisation layers
+        scales: Mapping[Tensor, float],  # learned scales among the parameters, and the units that their rates are in
+        depth_factor: float,  # by depth, on the rate of the binary layers (`optim/rates.py`)
+    ) -> None:
+        kind = options.get("kind", torch.optim.AdamW)
+        if not callable(kind):
+            raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
+        ours: dict[str, Any] = {name: options.get(name, default) for name, (default, _) in _OURS.items()}
+        for name, (_, rule) in _OURS.items():
+            rule.checked(name, ours[name])
+        own = {name: value for name, value in options.items() if name not in (*_OURS, "kind")}
+        known = inspect.signature(kind).parameters
+        any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        if unknown := [] if any_name else sorted(set(own) - set(known)):
+            has = ", ".join([*list(known)[1:], *_OURS])
+            raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
+        defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
+        tensors = [p[1] if isinstance(p, tuple) else p for p in params]
+        fusable = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
+        if defaults and fusable and not {"foreach", "differentiable"} & set(options):
+            defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
+        optimizer = kind([{"params": list(params)}], **defaults | own)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise TypeError(
+                f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
+                "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
+            )
+        if not {"lr", "kind"} & set(options):
+            low, high = VECTOR_RATES
+            shorter = 1.0 if ours["steps"] is None else max(1.0, math.sqrt(LONG_RUN / ours["steps"]))
+            factor = min(high, low * shorter) / REAL_RATE
+            ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
+            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
+        self._scales = dict(scales)
+        optimizer.param_groups[0].update(ours)
+        self.optimizer: Optimizer = optimizer
+
+    def missing(self, group: Mapping[str, Any]) -> set[str]:
+        """The options that a saved group of this kind should have, but has not."""
+        return {*self.optimizer.defaults, *_OURS} - {*group, "differentiable"}
+
+    def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
+        """Take on a loaded group, and bring what an older torch has saved up to date."""
+        self.optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
+        self._give_back(state)
+
+    def check_gradients(self, group: Mapping[str, Any]) -> None:
+        """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
+        is_sparse = [p.grad.is_sparse for p in group["params"] if p.grad is not None]
+        if not any(is_sparse):
+            return
+        kind = type(self.optimizer)
+        own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")] != [Optimizer]
+        plain = issubclass(kind, _TAKE_SPARSE) and not group.get("weight_decay") and not group.get("fused")
+        alone = issubclass(kind, torch.optim.SparseAdam) and all(is_sparse)
+        if group["max_norm"] is not None or (own and not plain and not alone):
+            raise TypeError(
+                f"{kind.__name__} with these options cannot take sparse gradients, as nn.Embedding(…, sparse=True) has "
+                "them; build it with sparse=False, or train it with real=dict(kind=torch.optim.SGD, lr=…), without "
+                "max_norm and weight_decay"
+            )
+
+    def step(
+        self,
+        group: dict[str, Any],
+        state: dict[Tensor, Any],
+        *,
+        factor: float,
+        grad_scale: Tensor | None,
+        skip: Tensor | None = None,
+    ) -> None:
+        """Move the parameters of the group that have a gradient, by `factor` times its rate.
+
+        A GradScaler's `grad_scale` is still in the gradients. Where `skip` is true, on the device, nothing moves: that
+        is for fused optimisers alone.
+        """
+        moving = [p for p in group["params"] if p.grad is not None]
+        if not moving:
+            return
+        if grad_scale is not None:
+            for p in moving:
+                p.grad.div_(grad_scale.to(p.grad.device))
+        if group["max_norm"] is not None:
+            nn.utils.clip_grad_norm_(moving, group["max_norm"])
+        is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
+        rate, self.optimizer.state = group["lr"], cast(Any, state) if is_torchs else _of(group, state)
+        try:
+            group["lr"] = rate if factor == 1 else rate * factor
+            moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
+            self.optimizer.param_groups = moved
+            if skip is not None:
+                self.optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
+            self.optimizer.step()
+            group.update({name: value for name, value in moved[-1].items() if name not in ("params", "lr")})
+        finally:
+            group["lr"] = rate
+            self.optimizer.__dict__.pop("found_inf", None)
+            self._give_back(state)
+
+    def _give_back(self, state: dict[Tensor, Any]) -> None:
+        if self.optimizer.state is not state:
+            state.update(self.optimizer.state)
+        self.optimizer.state = defaultdict(dict)
+
+
+def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
+    """The option `real` of a binary optimiser, checked: options of a torch optimiser, False or None for none."""
+    if real is True:
+        return {}
+    if real is None or real is False:
+        return real
+    if not isinstance(real, Mapping):
+        raise TypeError(f"real must be a dict of options such as dict(lr=1e-2), True, False or None, got {real!r}")
+    return dict(real)
+
+
+def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:
+    """The group itself, or where vectors or learned scales have other rates, its parts by rate."""
+    vector, scale = group["vector_factor"], group["scale_factor"]
+    if vector == 1 and scale is None:
+        return [group]
+    parts: dict[float, list[Tensor]] = {1.0: []}
+    for p in group["params"]:
+        is_scale = scale is not None and p in scales
+        factor = scale * scales[p] if is_scale else vector if p.ndim < 2 else 1.0
+        parts.setdefault(factor, []).append(p)
+    return [{**group, "params": own, "lr": group["lr"] * factor} for factor, own in parts.items()]
+
+
+def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
+    return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})

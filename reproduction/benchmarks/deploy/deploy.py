@@ -1,0 +1,226 @@
+"""How small and how fast are deployed networks, and do they give torch's classes on all of MNIST's test images?
+
+Dense networks 784-512-512-10, CNNs and a network of depthwise and pointwise convolutions as in MobileNet: with binary
+inputs and activations, with inputs and activations of 8 bits, or with real inputs and ReLU. The dense ones are trained
+for one epoch, the others on 10,000 images. Each is packed, compiled from C and exported to ONNX; sizes are those of the
+files, classes are compared image by image.
+
+Times are those of single calls on one thread: packed, C at -O3, onnxruntime with the network's own weights in float32
+and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
+take turns in one process, and the least processor time of each is recorded, with the load of the machine before: what
+others do on it does not count.
+
+    python benchmarks/deploy/deploy.py [FILE]   writes results/deploy_MACHINE.json, or FILE; needs gcc or
+                                                clang, MNIST and onnxruntime
+"""
+
+from qpsbgd_qubo.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from torch import nn
+
+from benchmarks.training.training_parts import dense, mnist
+from qpsbgd import QPSBGD
+from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
+from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.training import fit_classifier
+from qpsbgd_runtime.unit_operations import Quantize
+
+BATCH, CALLS = 100, {1: 500, 100: 15}
+C_FLAGS = ("-std=c99", "-O3")
+
+
+def convolutional(activation, *, first=()):
+    layers = [nn.Unflatten(1, (1, 28, 28)), *first]
+    for n, m in ((1, 32), (32, 64)):
+        layers += [BinaryConv2d(n, m, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(m), activation()]
+    return nn.Sequential(*layers, nn.Flatten(), BinaryLinear(3136, 10), nn.BatchNorm1d(10))
+
+
+def separable():
+    """Depthwise and pointwise convolutions by turns, behind a real convolution and before a real layer."""
+    layers = [nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU6()]
+    for n, m, stride in ((16, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)):
+        layers += [BinaryConv2d(n, n, 3, stride=stride, padding=1, groups=n), nn.BatchNorm2d(n), nn.ReLU6()]
+        layers += [BinaryConv2d(n, m, 1), nn.BatchNorm2d(m), nn.ReLU6()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+DENSE = partial(dense, [784, 512, 512, 10], norm=True)
+NETWORKS = {
+    "784-512-512-10, binary": (lambda: nn.Sequential(SignActivation(), *DENSE(activation=SignActivation)), 60_000),
+    "784-512-512-10, ReLU": (partial(DENSE, activation=nn.ReLU), 60_000),
+    "CNN, binary": (lambda: convolutional(SignActivation, first=[SignActivation()]), 10_000),
+    "CNN, 8 bits": (lambda: convolutional(QuantActivation, first=[QuantActivation(signed=True)]), 10_000),
+    "CNN, ReLU": (partial(convolutional, nn.ReLU), 10_000),
+    "MobileNet, ReLU6": (separable, 10_000),
+}
+"""How to build them, and on how many images to train."""
+
+
+def trained(build, images):
+    """A network after one pass over so many images, in evaluation mode."""
+    torch.manual_seed(0)
+    inputs, targets, *_ = mnist(False)
+    model, steps = build(), images // BATCH
+    optimizer = QPSBGD(model, steps=steps, real={"lr": 1e-2})
+    fit_classifier(model, (inputs, targets), batch=BATCH, steps=steps, optimizers=[optimizer])
+    return model.eval()
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def classes_of(run):
+    _, _, images, _ = mnist(False)
+    return np.concatenate([np.asarray(run(part)).argmax(1) for part in images.numpy().reshape(20, 500, -1)])
+
+
+def c_inputs(rows, network, source):
+    """Images as the C code takes them: real numbers, their signs, or whole numbers that count a step."""
+    if not source.integer:
+        return rows
+    first = next((one for one in network.operations[:2] if isinstance(one, Quantize)), None)
+    if first is None:
+        return np.where(rows >= 0, 1, -1).astype(np.int8)
+    steps = first.steps
+    return np.rint(rows / np.float32(steps.scale)).clip(steps.low, steps.high).astype(steps.kind)
+
+
+def c_function(source):
+    """The class of a sample that lies at an address, by the C code as a compiled library."""
+    library = source.files[0].parent / "network.so"
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    subprocess.run([compiler, *C_FLAGS, "-shared", "-fPIC", str(source.files[1]), "-o", str(library)], check=True)
+    run = ctypes.CDLL(str(library)).network_classify
+    run.argtypes = [ctypes.c_void_p]
+    return run
+
+
+def exported(model, folder):
+    """The packed model and the C code; all files of a network go into the folder."""
+    folder.mkdir()
+    for weights in ("bits", "float32"):
+        to_onnx(model, folder / f"{weights}.onnx", weights=weights, input_shape=(784,))
+    torch.save(model, folder / "model.pt")
+    return pack(model, folder / "net.safetensors"), to_c(model, folder / "c", input_shape=(784,))
+
+
+def measured(name, folder):
+    """Sizes, accuracy and agreement of a network."""
+    model = trained(*NETWORKS[name])
+    packed, source = exported(model, folder)
+    _, _, images, labels = mnist(False)
+    with torch.inference_mode():
+        theirs = classes_of(lambda part: model(torch.from_numpy(part)))
+    graph, run = session(folder / "bits.onnx"), c_function(source)
+    found = {
+        "packed": classes_of(load_packed(folder / "net.safetensors")),
+        "C": np.array([run(row.ctypes.data) for row in c_inputs(images.numpy(), packed, source)]),
+        "ONNX": classes_of(lambda part: graph.run(None, {"input": part})[0]),
+    }
+    files = {"packed": "net.safetensors", "ONNX, bits": "bits.onnx", "ONNX, float32": "float32.onnx"}
+    return {
+        "network": name,
+        "trained_on": NETWORKS[name][1],
+        "test_accuracy": float(np.mean(theirs == labels.numpy())),
+        "images": len(theirs),
+        "other_classes": {target: int((theirs != ours).sum()) for target, ours in found.items()},
+        "bytes": {
+            "float32 parameters": 4 * sum(p.numel() for p in model.parameters()),
+            **{what: (folder / file).stat().st_size for what, file in files.items()},
+            "C, flash": source.flash_bytes,
+            "C, RAM": source.ram_bytes,
+        },
+        "C without floating point": source.integer,
+    }
+
+
+class _Calibration(CalibrationDataReader):
+    def __init__(self):
+        images, *_ = mnist(False)
+        self._rows = iter(images[:200].numpy().reshape(200, 1, -1))
+
+    def get_next(self):
+        row = next(self._rows, None)
+        return None if row is None else {"input": row}
+
+
+def programs(name, folder, batch):
+    """What is timed of a network: functions without arguments, by name."""
+    _, _, images, _ = mnist(False)
+    x = images[:batch]
+    rows = x.numpy()
+    packed, graph = load_packed(folder / "net.safetensors"), session(folder / "float32.onnx")
+    source = to_c(packed, folder / "c64", word_bits=64, input_shape=(784,))
+    run, values = c_function(source), c_inputs(rows, packed, source)
+    found = {
+        "packed": lambda: packed(rows),
+        "C": lambda: [run(values.ctypes.data + row * values.strides[0]) for row in range(batch)],
+        "onnxruntime, float32": lambda: graph.run(None, {"input": rows}),
+    }
+    if name not in ("784-512-512-10, binary", "CNN, binary"):
+        model = torch.load(folder / "model.pt", weights_only=False)
+        if not (folder / "int8.onnx").exists():
+            quantize_static(folder / "float32.onnx", folder / "int8.onnx", _Calibration())
+        small = session(folder / "int8.onnx")
+        found["onnxruntime, int8"] = lambda: small.run(None, {"input": rows})
+        found["torch"] = lambda: model(x)
+    return found
+
+
+def times(found, calls):
+    """The least microseconds of a call, all programs taking turns."""
+    spent = {name: [] for name in found}
+    with torch.inference_mode():
+        for _ in range(calls + 2):
+            for name, run in found.items():
+                start = time.thread_time()
+                run()
+                spent[name].append(1e6 * (time.thread_time() - start))
+    return {name: {"least": min(all_[2:])} for name, all_ in spent.items()}
+
+
+def measured_times(folder):
+    """Rows of times of all networks and batches."""
+    for batch, calls in CALLS.items():
+        for name in NETWORKS:
+            load = os.getloadavg()[0]
+            found = times(programs(name, folder / name, batch), calls)
+            yield {"batch": batch, "network": name, "microseconds": found, "load_before": load, "calls": calls}
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        torch.set_num_threads(2)
+        networks = shown(measured(name, folder / name) for name in NETWORKS)
+        torch.set_num_threads(1)
+        timings = shown(measured_times(folder))
+    settings = {"clock": "processor time", "threads": 1, "training batch": BATCH}
+    settings |= {"cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
+    file = Path(__file__).with_stem(f"deploy_{platform.machine()}")
+    publish(file, settings=settings, networks=networks, times=timings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Writes what the documents show of results/: docs/results.md, the marked tables of other documents, figures.
+
+    python benchmarks/documents.py
+
+Run it after a measurement, or after a change to the report. To keep the results of `qpsbgd run all` and `qpsbgd demo`
+first: python benchmarks/documents.py results/paper results/demo
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from benchmarks import headline
+from benchmarks import paper_tables as paper
+from benchmarks.deploy import deploy_tables as deploy
+from benchmarks.solvers import problem_tables as problems
+from benchmarks.solvers import solver_tables as solving
+from benchmarks.tables import RESULTS, ROOT, results
+from benchmarks.tools import reliability_tables as reliability
+from benchmarks.training import binarize_tables as binarizing
+from benchmarks.training import rates_figure
+from benchmarks.training import scaling_tables as scaling
+from benchmarks.training import training_tables as training
+from qpsbgd_paper.cli.run import INTRO
+from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.report.drawings import figure_svg
+from qpsbgd_paper.report.figures import figures, series_svg
+from qpsbgd_paper.report.markdown import markdown as results_document
+from qpsbgd_paper.report.overview import picture
+from qpsbgd_paper.report.rendering import svg
+from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
+
+FIGURES = ROOT / "docs" / "figures"
+LINK = re.compile(r"figures/([\w.-]+\.svg)")
+
+DOCUMENTS = {
+    "README.md": (headline.headline, headline.step_ratios, paper.paper_summary),
+    "docs/solving.md": (
+        *(solving.layer, solving.exact, solving.gpu),
+        *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
+    ),
+    "docs/qubo.md": (problems.constraint_problems,),
+    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
+    "docs/training.md": (
+        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
+        *(training.scores, training.alone, training.step_cost, training.bits),
+    ),
+    "docs/networks.md": (training.scales,),
+    "docs/defaults.md": (training.penalties, training.real_rates, training.momenta),
+    "docs/scaling.md": (scaling.large, scaling.large_binarized, scaling.eight_gpus, scaling.sampled, scaling.ranks),
+    "docs/deployment.md": (
+        *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
+    ),
+    "docs/reliability.md": (reliability.attacked, reliability.noticed_at_once),
+    "docs/estimators.md": (training.estimators,),
+    "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
+    "docs/binarize.md": (
+        *(binarizing.binarized_blocks, binarizing.binarized),
+        *(binarizing.binarized_times, binarizing.binarized_sizes, binarizing.pretrained, binarizing.fine_tuned),
+        *(binarizing.sentence_bits, binarizing.distilled_sentences),
+    ),
+}
+"""What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
+
+DRAWN = {
+    "time_to_target": problems.time_figure,
+    "binarize": binarizing.binarize_figure,
+    "today": training.today_figure,
+    "rates": rates_figure.rates_figure,
+}
+"""Figures of measurements, by name."""
+
+
+def written(name, text):
+    """A document with every marked block made anew.
+
+    Raises:
+        ValueError: A marker is missing, unknown or there twice, or a block has no end.
+    """
+    makers = {make.__name__: make for make in DOCUMENTS[name]}
+    marks = re.findall(r"<!-- (\w+) -->", text)
+    wanted = [mark for begin in marks[::2] for mark in (begin, "end")]
+    if sorted(marks[::2]) != sorted(makers) or marks != wanted:
+        raise ValueError(
+            f"{name} must have each of the blocks {', '.join(makers)} once, from <!-- name --> to <!-- end -->; "
+            f"its markers are {', '.join(marks)}"
+        )
+
+    def block(match):
+        return f"<!-- {match[1]} -->\n{makers[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+PAGE = """\
+`qpsbgd run all` made these results, `python reproduction/benchmarks/documents.py` this page, from
+[reproduction/results](../reproduction/results); `qpsbgd report` shows all figures, tables and options. A square is a
+claim in one setting; what the paper's authors released is compared in [Printed, released, ours](released.md).
+
+Two reasons explain most of what does not hold. **The size of the gradient**: taken literally, the quadratic part of the
+QUBO drowns it, and the answer hardly depends on it. {scales}
+**Noise and controls**: the networks are so small, and the encoder of the graphs is so strong, that
+five seeds rank methods by chance, and layers that are never trained do as well. Not counted are claims of the paper in
+settings or forms that it does not have (other gains, a random encoder, `Spins`); `qpsbgd report` shows them as "the
+paper, elsewhere".
+
+![Verdicts on the claims of the paper](figures/verdicts.svg)
+
+"""
+
+
+def document():
+    """docs/results.md."""
+    intro = PAGE.format(scales=paper.scales()) + INTRO
+    return results_document(paper.summaries(), title="Results", intro=intro, figures="figures")
+
+
+def pictures():
+    """Everything in docs/figures that a document shows, by name."""
+    found = {}
+    for name in EXPERIMENTS:
+        found |= figures(results(f"paper/{name}"), ["svg"])
+    digits = results("demo/digits")
+    digits["cases"] = digits["cases"][-1:]
+    texts = {name: svg(draw, name=name) for name, draw in DRAWN.items()}
+    texts |= {"digits": series_svg(digits, digits["series"][0]), "verdicts": picture(paper.summaries())}
+    texts["chip"] = figure_svg(paper.chip_figure(), name="chip")
+    found |= {f"{name}.svg": text.encode() for name, text in texts.items()}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    linked = {name for path in pages for name in LINK.findall(path.read_text(encoding="utf-8"))}
+    return {name: content for name, content in found.items() if name in linked}
+
+
+def keep(folder):
+    """Copy the results of a run, in compact form."""
+    target = RESULTS / folder.name
+    if not (folder.is_dir() and target.is_dir()):
+        raise SystemExit(f"{folder} is not a folder of results named paper or demo")
+    for path in folder.glob("*.json"):
+        if path.stem in (*EXPERIMENTS, "digits"):
+            (target / path.name).write_bytes(with_checksum(without_checksum(path.read_bytes())))
+
+
+def main(folders):
+    for folder in folders:
+        keep(Path(folder))
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (ROOT / name).write_text(written(name, text), encoding="utf-8")
+    (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
+    (ROOT / "docs" / "solvers.svg").write_text(figure_svg(solving.solvers_figure(), name="solvers"), encoding="utf-8")
+    made = pictures()
+    for path in FIGURES.iterdir():
+        if path.name not in made:
+            path.unlink()
+    for file, content in made.items():
+        (FIGURES / file).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,136 @@
+"""Tables of single problems: QUBOs, graphs, a million variables, and chains on a GPU."""
+
+import re
+import statistics
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.tables import crossed, grouped, labelled, lines, markdown, results
+from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.styles import KNOWN, RED
+
+
+def _found(kind):
+    """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
+    found = [row for row in results("general_qubo")["rows"] if row["kind"] == kind]
+    named = {}
+    for name, rows in grouped(found, "instance").items():
+        best = min(row["energy"] for row in rows)
+        gaps = (1000 * (row["energy"] - best) / abs(best) for row in rows)
+        named[name] = {(r["solver"], r["limit"]): (gap, r["seconds"]) for r, gap in zip(rows, gaps, strict=True)}
+    return named
+
+
+def _cell(gap, seconds, limit):
+    """The gap, and the time where that was far longer or shorter than it should be."""
+    text = "best" if gap == 0 else f"{gap:.2f}"
+    return text if 0.5 * limit <= seconds <= 1.5 * limit else f"{text} ({seconds:.1f} s)"
+
+
+def dense_problems():
+    cells = {
+        (name, solver): _cell(*outcome, limit)
+        for name, found in _found("dense").items()
+        for (solver, limit), outcome in found.items()
+    }
+    return crossed("instance", cells)
+
+
+def graph_problems():
+    """Mean gaps over the graphs of every kind, the largest of each kind, and the mean over all."""
+    named = _found("graph")
+    keys = list(dict.fromkeys(key for found in named.values() for key in found))
+    kinds = {}
+    for name in named:
+        kinds.setdefault(name.split()[0], []).append(name)
+    body = []
+    for kind, names in kinds.items():
+        body.append([f"{kind}, mean of {len(names)}", *(_mean([named[name] for name in names], key) for key in keys)])
+        largest = max(names, key=lambda name: max(int(word) for word in re.findall(r"\d{3,}", name)))
+        cells = (_cell(*named[largest][key], key[1]) if key in named[largest] else "–" for key in keys)
+        body.append([largest, *cells])
+    body.append([f"all {len(named)}, mean", *(_mean(named.values(), key) for key in keys)])
+    return markdown(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], body)
+
+
+def _mean(found, key):
+    gaps = [one[key][0] for one in found if key in one]
+    return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
+
+
+def constraint_problems():
+    """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
+    answers keep all constraints."""
+    rows, best = results("constraints")["rows"], {}
+    for row in rows:
+        key = row["class"], row["instance"]
+        best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
+    rows = [row for row in rows if row["limit"] == 2]
+    cells = {}
+    for (kind, solver), own in sorted(grouped(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
+        known = np.array([best[row["class"], row["instance"]] for row in own])
+        above = np.array([row["energy"] for row in own]) - known
+        relative = (np.abs(known) > 1).all()
+        gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
+        equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
+        cells[kind, solver] = f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid"
+    return crossed("class", cells)
+
+
+def problem_sizes():
+    body = (
+        f"{row['variables']:,} | {row['couplings']:,} | {row['seconds']:.2g} s | "
+        f"{1e6 * row['seconds'] / row['couplings']:.1f} µs | {row['megabytes']:.0f} MB"
+        for row in results("general_qubo")["sizes"]
+    )
+    return lines("variables | edges | time | per edge | memory of the process", body)
+
+
+def gpu_chains():
+    found = results("gpu")
+    body, known, most = [], [], max(row["chains"] for row in found["chains"])
+    for name, rows in grouped(found["chains"], "instance").items():
+        best = min(energy for row in rows for energy in row["energies"])
+        known.append(f"{name}: {best:.0f}")
+        for row in (row for row in rows if row["chains"] == most):
+            energies, seconds = row["energies"], statistics.median(row["seconds"])
+            reached = f"{sum(energy <= best for energy in energies)} of {len(energies)}"
+            gap = f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
+            body.append(f"{name} | {most:,} | {row['sweeps']:,} | {seconds:.2f} s | {reached} | {gap}")
+    head = "instance | chains | sweeps | time | lowest known energy found | mean gap to it"
+    return f"{found['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{lines(head, body)}"
+
+
+LOOKS = {
+    "auto": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
+    "dwave SA": {"color": KNOWN["bc-adam"].colour, "marker": "s"},
+    "dwave tabu": {"color": KNOWN["bc-sgd"].colour, "marker": "^"},
+}
+
+
+def time_figure():
+    """The gap to the lowest known energy against time, one panel per instance."""
+    rows = results("time_to_target")["rows"]
+    known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["rows"]]
+    known += [{**row, "energy": min(row["energies"])} for row in results("gpu")["chains"]]
+    names = list(dict.fromkeys(row["instance"] for row in rows))
+    figure = Figure(figsize=(6.6, 4.8), layout="constrained")  # two by two: legible on a telephone
+    for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
+        best = min(row["energy"] for row in known if row["instance"] == name)
+        for solver, look in LOOKS.items():
+            own = [row for row in rows if (row["instance"], row["solver"]) == (name, solver)]
+            if own:
+                points = [
+                    np.mean([(row["seconds"], 100 * (1 - row["energy"] / best)) for row in some], axis=0).tolist()
+                    for some in grouped(own, "limit").values()
+                ]
+                x, y = zip(*sorted(points), strict=True)
+                axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
+        labelled(axes, name, "seconds" if axes in figure.axes[2:] else None, log="xy")
+        axes.set_ylim(8e-4, None)
+        axes.tick_params(labelsize=8)
+    first = figure.axes[0]
+    figure.supylabel("gap to the lowest known energy, %", fontsize=9, color=ink())
+    figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure

@@ -1,0 +1,141 @@
+"""Solvers of single problems for a given time of the processor, which on an idle machine is that of the clock.
+
+Where other processes take their share, solvers that look at the clock get a limit that is longer by the share just
+measured, and are run again with another one if they had more than a tenth too much or too little.
+"""
+
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from functools import partial
+
+import dimod
+import numpy as np
+import openjij
+from dwave.samplers import SimulatedAnnealingSampler, TabuSampler
+
+from benchmarks.solvers import peers
+from benchmarks.solvers.instances import bqp
+from benchmarks.solvers.peers import sampled
+from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
+
+
+def model_of(problem):
+    """The problem as a dimod model; made before the clock starts, as a user of dimod has it."""
+    return dimod.BinaryQuadraticModel.from_numpy_vectors(problem.linear, problem.edges(), 0.0, dimod.SPIN)
+
+
+def stretch(work=0.1):
+    """Seconds by the clock per second of the processor, just now."""
+    cpu, begin = time.process_time(), time.perf_counter()
+    while time.process_time() - cpu < work:
+        pass
+    return (time.perf_counter() - begin) / work
+
+
+def by_clock(solve, seconds, tries=5):
+    """The answer of solve(limit) and its seconds of the processor, once these are the given ones up to a tenth."""
+    limit = seconds * stretch()
+    for _ in range(tries):
+        found, taken = solve(limit)
+        if 0.9 * seconds <= taken <= 1.1 * seconds:
+            break
+        limit *= np.clip(seconds / taken, 0.5, 2)
+    return found, taken
+
+
+def clocked(work):
+    """What work() returns, and its seconds of the processor."""
+    begin = time.process_time()
+    found = work()
+    return found, time.process_time() - begin
+
+
+def auto(problem, model, seconds, *, runs=3):
+    """The middle one of some runs of ours, by their energy: one alone may be lucky."""
+
+    def solve(seed, limit):
+        return clocked(lambda: Portfolio(time_limit=float(limit), seed=seed).answer(problem)[0][:, 0])
+
+    found = [by_clock(partial(solve, seed), seconds) for seed in range(runs)]
+    return sorted(found, key=lambda run: problem.energy(run[0]))[runs // 2]
+
+
+def load_all():
+    """Solve two tiny problems, so that nothing is compiled or loaded while the clock runs."""
+    for density in (0.05, 1.0):
+        Portfolio(rounds=3).answer(bqp(60, density=density))
+
+
+def annealer(sampler, most, problem, model, seconds):
+    """One call of four reads or more, with as many sweeps as shorter calls before the clock starts show to fit."""
+
+    def run(sweeps, reads):
+        return clocked(partial(sampled(sampler, num_sweeps=sweeps, num_reads=reads), model))
+
+    def shortest(sweeps):
+        return min(run(sweeps, 1)[1] for _ in range(2))
+
+    sweeps, short = 10, shortest(1)
+    while (longer := shortest(sweeps) - short) < 0.1 * seconds and sweeps < 10_000:
+        sweeps *= 4
+    per_sweep, left = max(longer, 1e-6) / sweeps, max(seconds - short, 0.1 * seconds)
+    sweeps = int(np.clip(left / 4 / per_sweep, 1, most))
+    return run(sweeps, max(1, round(left / (sweeps * per_sweep))))
+
+
+def tabu(problem, model, seconds):
+    timeout = int(1000 * seconds * stretch())
+    return clocked(partial(sampled(TabuSampler(), timeout=timeout, num_reads=1, seed=0), model))
+
+
+def bifurcation(problem, model, seconds):
+    """Runs of 32 agents until the time is over; the best of them."""
+
+    def run():
+        longer, begin, found = stretch(), time.process_time(), []
+        while (left := seconds - (time.process_time() - begin)) > 0.1 * seconds or not found:
+            found.append(peers.bifurcation(seed=len(found), agents=32, max_steps=1000, timeout=longer * left)(model))
+        return min(found, key=problem.energy)
+
+    return clocked(run)
+
+
+def gurobi(problem, model, seconds):
+    return clocked(partial(peers.gurobi(seconds * stretch()), model))
+
+
+def mqlib(heuristic, problem, model, seconds):
+    """One run of a heuristic of MQLib's program, which the variable MQLIB names; it counts its time after reading."""
+    n, (rows, columns, couplings) = problem.num_spins, problem.edges()
+    sums = np.bincount(rows, couplings, n) + np.bincount(columns, couplings, n)
+    # Maximise Σ q_ii x_i + 2 Σ_{i<j} q_ij x_i x_j with spins 2 x − 1.
+    entries = [(i + 1, i + 1, value) for i, value in enumerate(2 * sums - 2 * problem.linear)]
+    entries += zip((rows + 1).tolist(), (columns + 1).tolist(), (-2 * couplings).tolist(), strict=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(f"{n} {len(entries)}\n" + "".join(f"{i} {j} {value:g}\n" for i, j, value in entries))
+        file.flush()
+
+        def solve(limit):
+            begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            options = ["-h", heuristic, "-fQ", file.name, "-r", f"{limit}", "-s", "0", "-ps", "-nv"]
+            text = subprocess.run([os.environ["MQLIB"], *options], check=True, capture_output=True, text=True).stdout
+            taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
+            return 2 * np.array(text.split("Solution:")[1].split(), dtype=float) - 1, taken
+
+        return by_clock(solve, seconds)
+
+
+SOLVERS = {
+    "auto": auto,
+    "dwave SA": partial(annealer, SimulatedAnnealingSampler(), 10_000),
+    "dwave tabu": tabu,
+    "OpenJij SA": partial(annealer, openjij.SASampler(), 1_000),
+    "simulated-bifurcation": bifurcation,
+    "gurobi": gurobi,
+}
+if "MQLIB" in os.environ:
+    SOLVERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
+"""Functions of a problem, its dimod model and seconds, which return spins and the seconds that they took."""

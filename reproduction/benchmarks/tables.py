@@ -1,0 +1,65 @@
+"""What the documents' tables and figures are made with: measured results by name, rows as markdown, titled axes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from qpsbgd_paper.report.rendering import ink, tidy
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "reproduction" / "results"
+
+
+def results(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def markdown(head, body):
+    """A table of lists of cells."""
+    return lines(" | ".join(head), (" | ".join(row) for row in body))
+
+
+def lines(head, rows):
+    """A table of lines, whose cells are parted by " | "."""
+    return "\n".join(f"| {line} |" for line in (head, " | ".join(["---"] * len(head.split(" | "))), *rows))
+
+
+def crossed(corner, cells, order=None):
+    """A table of cells by the names of row and column, as they come or in this order; a dash where there is none."""
+    rows, columns = (dict.fromkeys(names) for names in zip(*cells, strict=True))
+    columns = [name for name in order or columns if name in columns]
+    return markdown([corner, *columns], ([row, *(cells.get((row, name), "–") for name in columns)] for row in rows))
+
+
+def grouped(rows, *keys):
+    """The rows by the values of these keys, in their order; by the value itself where there is one key."""
+    found = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        found.setdefault(key if len(keys) > 1 else key[0], []).append(row)
+    return found
+
+
+def spread(values, unit=1, digits=3):
+    """Mean ± standard deviation in parts of a unit, the mean alone of a single value, a dash of none."""
+    if not len(values):
+        return "–"
+    around = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{unit * np.mean(values):.{digits}f}{around}"
+
+
+def enumerated(parts):
+    """Parts of a sentence: a, b and c."""
+    parts = list(parts)
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def labelled(axes, title, x_label=None, y_label=None, *, log="", size=9):
+    """Axes of a panel: tidy, the title on the left, small labels and numbers."""
+    tidy(axes, log=log)
+    axes.set_title(title, fontsize=size, loc="left", color=ink())
+    if x_label:
+        axes.set_xlabel(x_label, fontsize=size)
+    if y_label:
+        axes.set_ylabel(y_label, fontsize=size)

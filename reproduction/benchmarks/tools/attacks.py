@@ -1,0 +1,329 @@
+"""Does the library hold where something around it is hostile or broken?
+
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py                     all attacks
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py couplings           this one, into the same file
+
+An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
+raised and nothing has changed. One thread, since OpenMP itself ends a process in which it cannot start threads. Writes
+reproduction/results/attacks.json. Its trials with packed files were made by attacks_on_files.py of commit d83c8907;
+packages/qpsbgd/tests/test_readers.py tries fewer such files.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.nn.parallel import DistributedDataParallel
+
+from qpsbgd import QPSBGD, binarize
+from qpsbgd.nn import BinaryLinear
+from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo import solve
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
+from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.files.atomic import without_checksum
+from qpsbgd_qubo.problem_files import read_problem
+
+ROOT = Path(__file__).parents[3]
+from rank_runs import Processes, fully_sharded
+
+OUT = ROOT / "reproduction" / "results" / "attacks.json"
+FORKS = multiprocessing.get_context("fork")
+SEED = 0
+PATIENCE = 20  # seconds that ranks wait for one another
+
+WORK = """
+import sys, tempfile, numpy as np, torch
+from pathlib import Path
+from torch import nn
+from qpsbgd import QPSBGD
+from qpsbgd.deploy import load_packed, pack, to_c
+from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd_qubo.problem_files import read_problem
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+torch.manual_seed(0)
+model = nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), nn.Hardtanh(), BinaryLinear(6, 2))
+optimizer = QPSBGD(model, projection="spins", real=True, steps=3)
+rows = torch.randn(20, 9)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(rows).square().mean().backward()
+    optimizer.step()
+with tempfile.TemporaryDirectory() as folder:
+    pack(model.eval(), Path(folder) / "net")
+    out = load_packed(Path(folder) / "net")(rows.numpy())
+    to_c(model, Path(folder) / "c", input_shape=(9,))
+    text = "".join(sorted(path.read_text() for path in (Path(folder) / "c").iterdir()))
+    texts = {
+        "p.qubo": "p qubo 0 2 2 1\\n0 0 0.5\\n1 1 -1.5\\n0 1 2.25\\n",
+        "p.mtx": "%%MatrixMarket matrix coordinate real symmetric\\n2 2 2\\n1 1 0.5\\n2 1 2.25\\n",
+        "p.coo": "0 0 0.5\\n0 1 1e-3\\n",
+        "p.txt": "1\\n2 2\\n1 1 0.5\\n1 2 2.25\\n",
+    }
+    for name, content in texts.items():
+        Path(folder, name).write_text(content)
+    problems = [repr(vars(read_problem(Path(folder) / name))) for name in texts]
+energies = [make_solver(name).solve(random_family(12, 3, 8)).energies.tolist() for name in ("exact", "descent")]
+print(repr((out.tolist(), text, problems, energies)))
+"""
+
+
+def output(code, **settings):
+    """What a program prints in an environment with other settings; None leaves a variable out. None if it fails."""
+    changed = {name: value for name, value in (os.environ | settings).items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", code], env=changed, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+def in_fork(function, *arguments):
+    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
+    here, there = FORKS.Pipe(duplex=False)
+    child = FORKS.Process(target=lambda: there.send(function(*arguments)))
+    child.start()
+    there.close()
+    found = None
+    with contextlib.suppress(EOFError):
+        found = here.recv()
+    child.join()
+    return found
+
+
+def limit(memory, seconds):
+    """Let this process have so many bytes more than now, and end it after so many seconds."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory,) * 2)
+    signal.alarm(seconds)
+
+
+def installations(source, trials):
+    """A read-only installation: nothing is opened for writing beside the sources"""
+    hook = f"""
+import os, sys
+def watched(event, arguments):
+    if event == "open" and isinstance(arguments[0], str):
+        path, flags = os.path.abspath(arguments[0]), arguments[2]
+        if flags & (os.O_WRONLY | os.O_RDWR) and path.startswith({str(ROOT / "src")!r}):
+            os.write(2, path.encode()); os._exit(3)
+sys.addaudithook(watched)
+"""
+    expected = output(WORK)
+    yield expected is not None and output(hook + WORK, PYTHONDONTWRITEBYTECODE="1") == expected
+
+
+def locales(source, trials):
+    """A locale with comma decimals and one without UTF-8: networks, C, problem files and solvers as in any other"""
+    expected, begin = output(WORK), "import locale\nlocale.setlocale(locale.LC_ALL, '')\n"
+    comma = "if locale.localeconv()['decimal_point'] != ',': raise SystemExit('no comma')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, charset in (("de_DE", "UTF-8"), ("fr_FR", "UTF-8"), ("de_DE", "ISO-8859-1"), ("pl_PL", "ISO-8859-2")):
+            place = f"{folder}/{name}.{charset}"
+            subprocess.run(["localedef", "--no-archive", "-i", name, "-f", charset, place], check=True)
+            for utf8 in "01":
+                environment = {"LC_ALL": f"{name}.{charset}", "LOCPATH": folder, "PYTHONUTF8": utf8}
+                yield expected is not None and output(begin + comma + WORK, **environment) == expected
+
+
+def homes(source, trials):
+    """No home directory, or one that cannot be written, or that is a file"""
+    expected = output(WORK)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "file").touch()
+        for home in (None, "", "/proc/none", "/dev/null", f"{folder}/file", f"{folder}/none/none"):
+            yield expected is not None and output(WORK, HOME=home, XDG_CACHE_HOME=home) == expected
+
+
+HEADERS = {
+    "p.qubo": ("p qubo 0 {n} {n} {n}\n0 0 1\n", "p qubo 0 4 4 {n}\n0 0 1\n"),
+    "p.mtx": ("%%MatrixMarket matrix coordinate real symmetric\n{n} {n} 1\n1 1 1\n",),
+    "p.txt": ("1\n{n} 1\n1 1 1\n", "1\n4 {n}\n1 1 1\n"),
+    "p.coo": ("{n} {n} 1.5\n",),
+}
+
+
+def couplings(source, trials):
+    """Files that promise or need more than 2³¹ variables or couplings: refused within 2 GB of memory"""
+    for name, texts in HEADERS.items():
+        for text in texts:
+            for n in (2**31 - 1, 2**31, 2**32 + 1, 2**63):
+                yield in_fork(_promised, name, text.format(n=n)) is True
+
+
+def _promised(name, text):
+    limit(2 * 10**9, 600)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text)
+        try:
+            solve(read_problem(Path(folder) / name), time_limit=1)
+        except (ValueError, MemoryError):
+            return True
+    return False
+
+
+def starved(source, trials):
+    """`binarize(copy=False)` with 20 to 300 MB of memory left: an error and the model as before, or all of it binary"""
+    batches = [torch.randn(64, 6) for _ in range(3)]
+    for _ in range(trials):
+        yield in_fork(_starved, batches, source.randrange(2 * 10**7, 3 * 10**8)) is True
+
+
+def _starved(batches, memory):
+    torch.manual_seed(0)
+    hidden = (nn.Linear(6, 1500), nn.BatchNorm1d(1500), nn.Linear(1500, 8), nn.BatchNorm1d(8), nn.Linear(8, 2000))
+    model = nn.Sequential(*hidden, nn.ReLU(), nn.Linear(2000, 4), nn.Linear(4, 2))
+    before = [(name, type(module), module.training, len(vars(module))) for name, module in model.named_modules()]
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    limit(0, 120)
+    ballast = []  # torch's allocator has reserved more than it uses
+    with contextlib.suppress(RuntimeError):
+        while True:
+            ballast.append(torch.empty(2**22, dtype=torch.uint8))
+    del ballast[: memory >> 22]
+    warnings.simplefilter("ignore")
+    try:
+        binarize(model, batches, copy=False, solver="rounding")
+    except (MemoryError, RuntimeError) as error:
+        ballast.clear()
+        after = [(name, type(module), module.training, len(vars(module))) for name, module in model.named_modules()]
+        same = all(torch.equal(tensors[name], tensor) for name, tensor in model.state_dict().items())
+        return "memory" in str(error).lower() + type(error).__name__.lower() and before == after and same
+    return sum(isinstance(module, BinaryLinear) for module in model.modules()) == 3
+
+
+def killed_runs(source, trials):
+    """`qpsbgd run`, all its processes killed at a random time: started again, it ends like an undisturbed one"""
+    with tempfile.TemporaryDirectory() as place:
+        expected, whole = _finished(Path(place) / "whole")
+        for trial in range(trials):
+            folder = Path(place) / str(trial)
+            process = subprocess.Popen(_command(folder), stdout=subprocess.DEVNULL, start_new_session=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(source.uniform(0.1, 0.98) * whole)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            found, _ = _finished(folder)
+            yield found == expected and not list(folder.rglob("*.part"))
+
+
+def _command(folder):
+    program = [sys.executable, "-c", "from qpsbgd.cli import main; main()"]
+    return [*program, "run", "logreg", "--quick", "--seeds", "2", "--workers", "2", "--out", str(folder)]
+
+
+def _finished(folder):
+    """What a run found, and how long it took."""
+    begin = time.perf_counter()
+    subprocess.run(_command(folder), check=True, stdout=subprocess.DEVNULL)
+    content = without_checksum((folder / "logreg.json").read_bytes())
+    compared = {key: value for key, value in content.items() if key not in ("made with", "seconds of training")}
+    return compared, time.perf_counter() - begin
+
+
+def dying_ranks(source, trials):
+    """Two to four ranks under DistributedDataParallel or FSDP2, one killed at a random time: all others raise soon"""
+    ranks = Processes()
+    for trial in range(trials):
+        size, projection = source.choice((2, 3, 4)), source.choice(("ridge", "spins"))
+        seconds, victim = 1.5 * source.random(), source.randrange(size)
+        how = {"projection": projection, "sharded": trial % 2 == 0, "victim": victim, "seconds": seconds}
+        ends = ranks.run(size, until_error, dies=(victim,), **how)
+        del ends[victim]
+        yield all("Error" in text and waited < 2 * PATIENCE for text, waited in ends)
+    ranks.close()
+
+
+def until_error(rank, size, *, projection, sharded, victim, seconds):
+    """The error that ends training, and seconds since the last step; the victim is killed some time after its first."""
+    _set_pg_timeout(timedelta(seconds=PATIENCE))
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(40, 32), nn.Hardtanh(), nn.Linear(32, 16), BinaryLinear(16, 8))
+    wrapped = fully_sharded(model, size) if sharded else DistributedDataParallel(model)
+    optimizer, last = QPSBGD(model, projection=projection, real=True, steps=10**6), time.monotonic()
+    try:
+        for step in itertools.count():
+            optimizer.zero_grad()
+            wrapped(torch.randn(8, 40)).square().mean().backward()
+            optimizer.step()
+            last = time.monotonic()
+            if step == 0 and rank == victim:
+                threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - last
+
+
+def ledgers(source, trials):
+    """Four processes that spend from one ledger, some killed: the limit is kept, and all that was sent is counted"""
+    for trial in range(trials):
+        yield in_fork(_ledger, source.randrange(2**32), trial % 2 == 1) is True
+
+
+def _ledger(seed, kills):
+    limit_s, each, source = 2.0, 0.03125, random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "qpu.ledger"
+        spending = [(path, Path(folder) / f"spent{number}", limit_s, each) for number in range(4)]
+        children = [FORKS.Process(target=_spend, args=arguments) for arguments in spending]
+        for child in children:
+            child.start()
+        for child in children[: 2 if kills else 0]:
+            time.sleep(source.random() * 0.2)
+            child.kill()
+        for child in children:
+            child.join()
+        spent = sum(len(file.read_bytes()) for file in Path(folder).glob("spent*"))
+        found = Ledger(path)
+        counted = found.qpu_seconds == found.submissions * each <= limit_s
+        exact = spent <= found.submissions <= spent + (2 if kills else 0)
+        return counted and exact and {child.exitcode for child in children} <= ({0, -signal.SIGKILL} if kills else {0})
+
+
+def _spend(path, spent, limit_s, each):
+    budget = Budget(Ledger(path), limit=limit_s)
+    with spent.open("ab", buffering=0) as file, contextlib.suppress(BudgetSpent):
+        while True:
+            budget.reserve([each])
+            file.write(b".")
+
+
+ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100}
+ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
+"""How many trials; some attacks have a list of their own."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("attacks", nargs="*", help=", ".join(attack.__name__ for attack in ATTACKS))
+    options = parser.parse_args()
+    for attack, trials in ATTACKS.items():
+        if options.attacks and attack.__name__ not in options.attacks:
+            continue
+        held = in_fork(lambda: list(map(bool, attack(random.Random(SEED), trials))))  # noqa: B023
+        if held is None:
+            raise SystemExit(f"{attack.__name__} did not end")
+        found = json.loads(OUT.read_text())
+        result = {"about": attack.__doc__, "trials": len(held), "held": sum(held)}
+        found["attacks"][attack.__name__] = {**result, "seed": SEED, "made with": environment()}
+        print(attack.__name__, len(held), sum(held), [at for at, one in enumerate(held) if not one], flush=True)
+        write_json(OUT, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""What does a trained network lose when its weights become binary without training, and what brings it back?
+
+1. `binarize` by rounding, by error feedback (GPTQ's order and update) and by searching the layers' QUBO families, at
+   one bit and more, for three draws of calibration data and 64 to 2048 inputs of it: scores on held-out data beside
+   the share of output energy that the layers lose.
+2. From the one-bit network: 100 and 1000 steps with labels by QP-SBGD and BinaryConnect, beside the same network
+   trained from scratch. From the binarised start each method takes the best of a grid of rates, on training data and
+   another seed; from scratch both take their default rates.
+3. MiniLM: distillation from the float model by `distill`, with one and two bits, by a few recipes.
+4. `--times`: seconds of one call with nothing beside it.
+
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times]
+
+Writes results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
+not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
+(Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
+"""
+
+from qpsbgd_qubo.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import argparse
+import copy
+import time
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from benchmarks.training.binarize_networks import Characters, Images, cnn, mlp
+from benchmarks.training.kept_rows import Rows
+from benchmarks.training.sentences import Sentences
+from benchmarks.training.training_parts import DEVICE, clock, fashion
+from torch import nn
+from torch.optim.swa_utils import update_bn
+
+from qpsbgd import QPSBGD, BinaryConnect, binarize
+from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
+from qpsbgd.nn import convert
+from qpsbgd.projections import Ridge
+from qpsbgd_paper.framework.training import fit
+
+RESULT = Path(__file__).parents[2] / "results" / "binarize.json"
+SUBJECTS = {
+    subject.name: subject
+    for subject in (
+        Images("mlp", "MNIST, 784-512-512-10", "accuracy", build=mlp),
+        Images("cnn", "MNIST, CNN", "accuracy", build=cnn),
+        Characters("gpt", "character GPT, 4 layers of 384", "loss", 256),
+        Sentences("minilm", "all-MiniLM-L6-v2", "cosine"),
+        Images("fashion-mlp", "Fashion-MNIST, 784-512-512-10", "accuracy", build=mlp, data=fashion),
+        Images("fashion-cnn", "Fashion-MNIST, CNN", "accuracy", build=cnn, data=fashion),
+    )
+}
+PLAIN = "rounding, mean size"
+SEARCHES = {
+    "rounding": {"solver": "rounding"},
+    "feedback": {"solver": "feedback"},
+    "no kicks": {"rounds": 0},
+    "search": {},
+    "200 kicks": {"rounds": 200},
+}
+"""Methods of part 1 that `binarize` has, with its options; "search" is its default."""
+SIZES = (64, 256, 1024, 2048)
+STEPS, SEEDS = (100, 1000), 3
+OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
+RATES = {"QP-SBGD": (0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03)}
+"""Of fine-tuning, in units of the initial range."""
+TUNED = ("mlp", "cnn", "gpt", "fashion-mlp", "fashion-cnn")
+"""Subjects of part 2."""
+REAL = {"lr": 3e-4, "weight_decay": 0.0}
+"""AdamW's options for scales, biases and norms in fine-tuning, of both methods."""
+REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
+"""The same from scratch."""
+RECIPES = {
+    (2, "QP-SBGD"): [(0.001, "auto"), (0.0005, 0.3), (0.001, 0.3), (0.001, 0.03)],
+    (1, "QP-SBGD"): [(0.001, "auto"), (0.001, 0.3), (0.003, 0.3), (0.003, 0.03)],
+    (2, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
+    (1, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
+}
+"""Part 3, per number of bits and optimiser: rates in units of the initial range, and the ridge's δ."""
+DISTILLED = 600
+"""Steps of distillation."""
+
+
+@cache
+def reference(name):
+    """A subject's float model, once per process."""
+    return SUBJECTS[name].network()
+
+
+def chosen_layers(model):
+    """All linear layers and convolutions but the head of the GPT."""
+    named = model.named_modules()
+    return [name for name, module in named if isinstance(module, nn.Linear | nn.Conv2d) and name != "head"]
+
+
+def binarized(job):
+    """The binarised model of a job, and its row of results."""
+    subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
+    batches = subject.calibration(job["size"] or subject.size, job["seed"])
+    layers = chosen_layers(model)
+    start = clock()
+    if job["method"] == PLAIN:
+        made, more = rounded(model, layers, batches), {}
+    else:
+        options = SEARCHES[job.get("start", job["method"])]
+        shared = {"layers": layers, "seed": job["seed"]}
+        found = binarize(model, batches, bits=job["bits"], **shared, **options)
+        made, lost = found.model, [row.lost for row in found.report.rows]
+        more = {"lost": sum(lost) / len(lost), "bits per weight": found.report.bits_per_weight}
+    return made.eval(), {**more, "binarize seconds": clock() - start}
+
+
+@torch.no_grad()
+def rounded(model, layers, batches):
+    """Signs times the mean size of an output's weights, as float weights, with batch norm estimated anew."""
+    model = copy.deepcopy(model)
+    for name in layers:
+        weight = model.get_submodule(name).weight
+        size = weight.abs().flatten(1).mean(1).reshape(-1, *(1,) * (weight.dim() - 1))
+        weight.copy_(torch.where(weight >= 0, size, -size))
+    update_bn(batches, model)
+    return model
+
+
+def start_of(job):
+    """The network that training begins with: binarised, or fresh with the same layers binary."""
+    if job["start"] != "scratch":
+        return binarized(job)
+    torch.manual_seed(job["seed"])
+    model = SUBJECTS[job["subject"]].build().to(DEVICE)
+    return convert(model, skip=["head"] if hasattr(model, "head") else []), {}
+
+
+@contextmanager
+def fast():
+    """Products in training with TF32; calibration and scores are in full single precision."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def tuned(job):
+    """Training with labels, from the start that the job names."""
+    subject = SUBJECTS[job["subject"]]
+    model, row = start_of(job)
+    start = time.perf_counter()
+    fresh = job["start"] == "scratch"
+    options = {} if fresh else {"lr": job["lr"], "relative": True}
+    if not fresh and job["method"] == "QP-SBGD":
+        options["clip"] = "range"
+    make = OPTIMIZERS[job["method"]]
+    optimizer = make(model, steps=job["steps"], real=REAL_FRESH if fresh else REAL, **options)
+    batches = subject.batches(job["steps"], job["seed"])
+    with fast():
+        fit(model, partial(subject.loss, model), rows=batches, optimizers=[optimizer])
+    model.eval()
+    row["training seconds"] = time.perf_counter() - start
+    if job.get("choosing"):
+        row["chosen by"] = subject.chosen(model)
+    return model, row
+
+
+def distilled(job):
+    """MiniLM after distillation of its outputs and of the hidden states after every block."""
+    subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
+    model, row = binarized(job)
+    before = subject.scores(model)
+    for table in (model.words, model.places, model.kinds):
+        table.weight.requires_grad_(False)
+    recipe, start = dict(job["options"]), time.perf_counter()
+    steps, lr, blocks = recipe["steps"], recipe["lr"], [f"layers.{k}" for k in range(len(model.layers))]
+    options = {"steps": steps, "loss": embedding_loss, "layers": blocks}
+    if job["method"] == "BinaryConnect":
+        real = {"lr": REAL_RATE, "weight_decay": 0.0}
+        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
+    else:
+        options["projection"] = Ridge(delta=recipe.get("delta", "auto"))
+    with fast():
+        losses = distill(model, teacher, subject.batches(steps, job["seed"]), lr=lr, **options)
+    row["training seconds"] = time.perf_counter() - start
+    row["before"], row["last losses"] = before, sum(losses[-100:]) / len(losses[-100:])
+    return model, row
+
+
+def run(job):
+    """The row of one cell."""
+    start, model, row = time.perf_counter(), reference(job["subject"]), {}
+    if job["method"] != "float":
+        model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
+    scores = SUBJECTS[job["subject"]].scores(model)
+    return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
+
+
+def binarizing_jobs(subject):
+    """Part 1."""
+    one = {"part": "binarize", "subject": subject.name, "size": None}
+    jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
+    for seed in range(SEEDS):
+        most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
+        methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
+        methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
+        if subject.name in TUNED:
+            methods += [("no kicks", 1), ("200 kicks", 1)]
+        jobs += [{**one, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
+        for size in SIZES if subject.name in TUNED else ():
+            if size != subject.size:
+                jobs += [{**one, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
+    return jobs
+
+
+def choosing_jobs(subject):
+    """Part 2, the choice of rates."""
+    shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1, "steps": STEPS[-1], "start": "search"}
+    rates = [(method, lr) for method in OPTIMIZERS for lr in RATES[method]]
+    return [{**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True} for method, lr in rates]
+
+
+def tuning_jobs(subject, rates):
+    """Part 2."""
+    shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1}
+    return [
+        {**shared, "start": start, "method": method, "steps": steps, "seed": seed, "lr": lr}
+        for method in OPTIMIZERS
+        for start, lr in (("search", rates[method]), ("scratch", None))
+        for steps in STEPS
+        for seed in range(SEEDS)
+    ]
+
+
+def best_rates(rows):
+    """Per method, the rate with the best score on training data."""
+    found = {method: [row for row in rows if row["job"]["method"] == method] for method in OPTIMIZERS}
+    return {method: max(own, key=lambda row: row["chosen by"])["job"]["lr"] for method, own in found.items()}
+
+
+def distilling_jobs(subject):
+    """Part 3."""
+    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
+    jobs = []
+    for (bits, method), own in RECIPES.items():
+        for lr, delta in own:
+            options = {"steps": DISTILLED, "layers": True, "lr": lr, **({} if delta == "auto" else {"delta": delta})}
+            jobs.append({**shared, "bits": bits, "method": method, "options": options})
+    return jobs
+
+
+def timed(job):
+    """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
+    for _ in range(2):
+        _, row = binarized(job)
+    return {"job": job, **row}
+
+
+def timing_jobs():
+    shared = {"part": "times", "size": None, "bits": 1, "seed": 0}
+    shared |= {"device": DEVICE, "threads": torch.get_num_threads()}
+    return [shared | {"subject": name, "method": how} for name in ("mlp", "gpt") for how in ("feedback", "search")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [name for name in SUBJECTS if not name.startswith("fashion")]
+    parser.add_argument("subjects", nargs="*", default=names, help=f"of {', '.join(SUBJECTS)}")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
+    given = parser.parse_args()
+    rows = Rows(RESULT)
+    if given.times:
+        rows.measured(timed, timing_jobs(), again=True)
+        return
+    subjects = [SUBJECTS[name] for name in given.subjects]
+    for subject in subjects:
+        reference(subject.name)  # trained here, before processes ask for it
+    texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
+    jobs = [job for subject in texts for job in distilling_jobs(subject)]
+    jobs += [job for subject in tuned for job in choosing_jobs(subject)]
+    jobs += [job for subject in subjects for job in binarizing_jobs(subject)]
+    rows.measured(run, jobs, processes=given.processes)  # together, so that no process waits
+    jobs = []
+    for subject in tuned:
+        jobs += tuning_jobs(subject, best_rates(rows.measured(run, choosing_jobs(subject))))
+    rows.measured(run, jobs, processes=given.processes)
+
+
+if __name__ == "__main__":
+    main()

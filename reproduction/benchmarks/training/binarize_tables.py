@@ -1,0 +1,175 @@
+"""The measured parts of docs/binarize.md: what binarising costs, what brings it back, and the figure."""
+
+from itertools import product
+
+import numpy as np
+from benchmarks.tables import crossed, grouped, labelled, lines, markdown, results, spread
+from benchmarks.training.binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
+from benchmarks.training.sentences import Sentences
+from matplotlib.figure import Figure
+
+from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.styles import KNOWN, RED
+
+NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
+WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
+LOOKS = {
+    "rounding": {"color": KNOWN["bc-sign"].colour, "marker": "v"},
+    "feedback": {"color": KNOWN["bc-sgd"].colour, "marker": "s"},
+    "no kicks": {"color": KNOWN["qpsbgd-virtual"].colour, "marker": "o"},
+    "search": {"color": RED, "marker": "o"},
+    "200 kicks": {"color": KNOWN["qpsbgd-ridge"].colour, "marker": "o"},
+}
+
+
+def rows_of(part, subject, **wanted):
+    """The rows of a part whose jobs have these values."""
+    wanted |= {"part": part, "subject": subject, "choosing": None}
+    rows = results("binarize")["rows"]
+    return [row for row in rows if all(row["job"].get(key) == value for key, value in wanted.items())]
+
+
+def shown(subject, rows):
+    """Mean ± deviation of the main score, a dash where there is no row."""
+    values = [row[subject.measure] for row in rows]
+    return spread(values, 100, 2) if subject.measure == "accuracy" else spread(values)
+
+
+def counted(bits):
+    return f"{bits} bit{'s' * (bits > 1)}"
+
+
+def energy(rows):
+    lost = [row["lost"] for row in rows if "lost" in row]
+    return f" ({100 * np.mean(lost):.1f})" if lost else ""
+
+
+def binarized():
+    """Score and lost energy of every network and method, at one and two bits."""
+    columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
+    cells = {}
+    for subject in SUBJECTS.values():
+        network = f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}"
+        cells[network, "float"] = shown(subject, rows_of("binarize", subject.name, method="float"))
+        for method, bits in columns:
+            rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
+            cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + energy(rows)
+    return crossed("network", cells)
+
+
+def binarized_times():
+    """Seconds of one call, by machine."""
+    places = {("cpu", 2): "two cores", ("cuda", 16): "H200"}
+    cells = {}
+    for row in results("binarize")["rows"]:
+        job = row["job"]
+        if job["part"] == "times" and (place := places.get((job["device"], job["threads"]))):
+            seconds = f"{row['binarize seconds']:.1f} s"
+            cells[SUBJECTS[job["subject"]].title, f"{NAMES[job['method']]}, {place}"] = seconds
+    order = [f"{NAMES[way]}, {place}" for place in places.values() for way in ("feedback", "search")]
+    return crossed("one bit", cells, order)
+
+
+def binarized_sizes():
+    """Scores at one bit by the amount of calibration data."""
+    cells = {}
+    for subject, method in product(SUBJECTS.values(), ("feedback", "search")):
+        sizes = {size: size if size != subject.size else None for size in SIZES}
+        found = {k: rows_of("binarize", subject.name, method=method, bits=1, size=size) for k, size in sizes.items()}
+        if all(found.values()):
+            name = f"{subject.title} | {NAMES[method]}"
+            cells |= {(name, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in found.items()}
+    return crossed("network | method", cells)
+
+
+def fine_tuned():
+    """Scores after 0, 100 and 1000 steps with labels, from the one-bit network and from scratch."""
+    cells = {}
+    for subject, start, method in product(SUBJECTS.values(), ("search", "scratch"), OPTIMIZERS):
+        job = {"method": method, "start": start, "bits": 1}
+        after = {steps: rows_of("tune", subject.name, steps=steps, **job) for steps in STEPS}
+        if any(after.values()):
+            name = f"{subject.title} | {'binarised' if start == 'search' else start} | {method}"
+            found = {0: rows_of("binarize", subject.name, method=start, bits=1, size=None), **after}
+            cells |= {(name, f"{steps} steps"): shown(subject, rows) for steps, rows in found.items()}
+    return crossed("network | from | method", cells)
+
+
+def both(rows):
+    """Cosine / neighbours."""
+    if not rows:
+        return "–"
+    return " / ".join(f"{np.mean([row[key] for row in rows]):.3f}" for key in ("cosine", "neighbours"))
+
+
+def sentence_bits():
+    """MiniLM without training, one to four bits."""
+    subject = next(s for s in SUBJECTS.values() if isinstance(s, Sentences))
+    cells = {
+        (NAMES[method], counted(bits)): both(rows_of("binarize", subject.name, method=method, bits=bits, size=None))
+        for method in ("rounding", "feedback", "search")
+        for bits in (1, 2, 3, 4)
+    }
+    return crossed("cosine / neighbours kept", cells)
+
+
+def distilled_sentences():
+    """MiniLM before and after distillation, with the recipe of the lowest training loss."""
+    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "distill"]
+    found = {}
+    for row in sorted(rows, key=lambda row: row["last losses"]):
+        found.setdefault((row["job"]["bits"], row["job"]["method"]), row)
+    body = []
+    for (bits, method), row in sorted(found.items()):
+        label = f"{method} (ridge)" if method == "QP-SBGD" else method
+        cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
+        body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
+    return markdown(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
+
+
+def binarized_blocks():
+    """What the MLP's first layer loses whole and in blocks."""
+    rows = results("binarize_search")["blocks"]["rows"]
+    body = []
+    for (blocks, sweeps), (one, two) in grouped(rows, "blocks", "sweeps").items():
+        name = "whole" if blocks == 1 else f"{blocks} blocks, {sweeps} sweep{'s' * (sweeps > 1)}"
+        body.append(f"{name} | {100 * one['lost']:.2f} | {100 * two['lost']:.2f}")
+    body.append(f"rounding, scales fitted | {100 * one['rounding']:.2f} | {100 * two['rounding']:.2f}")
+    return lines("784 × 512, % of the output energy lost | 1 bit | 2 bits", body)
+
+
+def binarize_figure():
+    """The score against the energy lost: every dot is one network, method and draw of calibration data."""
+    subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]
+    figure = Figure(figsize=(9.3, 2.7), layout="constrained")
+    for axes, subject in zip(figure.subplots(1, len(subjects)), subjects, strict=True):
+        unit = 100 if subject.measure == "accuracy" else 1
+        for method, look in LOOKS.items():
+            for bits, filled in ((1, True), (2, False)):
+                rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
+                if rows:
+                    x, y = [100 * row["lost"] for row in rows], [unit * row[subject.measure] for row in rows]
+                    dots = {"linestyle": "", "markersize": 4.5, "label": WITH_KICKS[method] if filled else None}
+                    axes.plot(x, y, markerfacecolor=look["color"] if filled else "none", **dots, **look)
+        level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
+        axes.axhline(level, color=ink(), linewidth=0.8, linestyle=":")
+        names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
+        labelled(axes, subject.title, "energy lost, %", names[subject.measure], log="x", size=8.5)
+        axes.tick_params(labelsize=8)
+    handles = figure.axes[0].get_legend_handles_labels()
+    options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
+    figure.legend(*handles, loc="outside lower center", title="one bit; hollow: two bits", **options)
+    return figure
+
+
+def pretrained():
+    """Accuracy of the pretrained ResNets by method."""
+    names = {"feedback": "feedback (GPTQ)", "float targets": 'search, `targets="float"`'}
+    names["distilled"] = "the same, then `distill`"
+    order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
+    cells = {}
+    for row in sorted(results("binarize_pretrained")["rows"], key=lambda row: row["depth"]):
+        column = "float" if row["method"] == "float" else f"{names[row['method']]}, {counted(row['bits'])}"
+        images = f" ({row['images']})" if row["images"] else ""
+        cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"
+    return crossed("network", cells, order)

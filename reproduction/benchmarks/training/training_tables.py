@@ -1,0 +1,394 @@
+"""The measured parts of docs/training.md (who won, all scores, the figure, costs and bits) and docs/estimators.md."""
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+from benchmarks.tables import crossed, enumerated, grouped, labelled, markdown, results, spread
+from benchmarks.training import networks
+from benchmarks.training.training import METHODS, OURS, TASKS
+from matplotlib.figure import Figure
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import convert
+from qpsbgd_paper.framework.claims import verdict
+from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.styles import RED
+
+TITLES = {
+    "mnist-dense": "MNIST, 784-512-512-10",
+    "mnist-deep": "MNIST, eight layers of 256",
+    "mnist-cnn": "MNIST, CNN",
+    "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
+    "mnist-wider": "MNIST, three layers of 2048, batch norm, dropout",
+    "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
+    "fashion-dense": "Fashion, 784-512-512-10",
+    "fashion-cnn": "Fashion, CNN",
+    "digits": "Digits, 64-128-10",
+    "adult-10": "Adult, ten layers",
+    "cora": "Cora, graph network",
+    "pubmed": "PubMed, graph network",
+    "letter": "Letter, 16-256-256-26",
+    "magic": "Magic, 10-256-256-2",
+    "spambase": "Spambase, 57-256-256-2",
+    "letter-deep": "Letter, nine layers of 128",
+}
+TITLES |= {f"{name}-bn": f"{TITLES[name]}, batch norm" for name in TITLES if f"{name}-bn" in TASKS}
+LABELS = {
+    "ridge": "QP-SBGD (ridge)",
+    "spins": "QP-SBGD (spins)",
+    "spins-2": "QP-SBGD (two vectors)",
+    "printed": "QP-SBGD (printed)",
+    "bc-adam": "BC (Adam)",
+    "bc-sign": "BC (sign)",
+    "bc-sgd": "BC (SGD)",
+    "bc-normalized": "BC (normalised SGD)",
+    "proxquant": "ProxQuant",
+    "bc-adam, default": "BC (Adam, default)",
+    "st-adamw": "straight-through (AdamW)",
+    "st-muon": "straight-through (Muon)",
+}
+NAMES = {"ridge": "ridge", "spins": "spins", "spins-2": "two vectors"}
+WORDS = {"yes": "ahead", "no": "behind", "cannot tell": "level"}
+
+
+def tasks():
+    """The measured tasks' rows by budget and method, in the order of training.py."""
+    return {
+        task: {
+            budget: {row["method"]: row for row in rows}
+            for budget, rows in grouped(results(f"training_{task}")["rows"], "budget").items()
+        }
+        for task in TASKS
+    }
+
+
+def compared():
+    """One entry per task and budget with baselines: the rows by method."""
+    return [
+        (task, budget, rows) for task, budgets in tasks().items() for budget, rows in budgets.items() if baselines(rows)
+    ]
+
+
+def baselines(rows):
+    return [method for method in rows if method not in (*OURS, "printed")]
+
+
+def amount(task, budget):
+    unit = "step" if task in ("cora", "pubmed") else "epoch"
+    return f"{budget} {unit}{'s' if budget > 1 else ''}"
+
+
+def score(task, values):
+    """Mean ± standard deviation: accuracy in percent, or a loss."""
+    return spread(values, 100, 2) if TASKS[task].higher else spread(values)
+
+
+def best_baseline(task, rows):
+    """The baseline with the best mean; of equal ones that with the larger noise, which is harder to beat."""
+    sign = 1 if TASKS[task].higher else -1
+    return max(baselines(rows), key=lambda m: (round(sign * np.mean(rows[m]["scores"]), 9), rows[m]["ridge noise"]))
+
+
+def judged(rows, ours, rival):
+    """ "ahead", "level" or "behind" a baseline, in pairs."""
+    return WORDS[verdict(rows[rival][f"{ours} ahead by"], noise=rows[rival][f"{ours} noise"])]
+
+
+def counted(ours, *, held_out):
+    """Settings in which one of ours is ahead of, level with and behind the best baseline."""
+    found = [(task, rows) for task, _, rows in compared() if ours in rows and task.startswith("fashion") == held_out]
+    words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, rows in found)
+    return [words[word] for word in ("ahead", "level", "behind")]
+
+
+def winner():
+    """Who won, counted: on the data that the defaults were found with, and on held-out data."""
+    head = ["QP-SBGD at its defaults, beside the best tuned baseline"]
+    head += [f"{data}: {word}" for data in ("design data", "held-out data") for word in ("ahead", "level", "behind")]
+    body = [
+        [f"**{NAMES[ours]}**", *(str(n) for held_out in (False, True) for n in counted(ours, held_out=held_out))]
+        for ours in OURS
+    ]
+    return markdown(head, body)
+
+
+def remarks():
+    """Where a baseline with a lower mean is within noise of ours."""
+    lines = []
+    for ours in OURS:
+        for task, budget, rows in compared():
+            others = [m for m in baselines(rows) if ours in rows and judged(rows, ours, m) != "ahead"]
+            if others and best_baseline(task, rows) not in others:
+                names = enumerated(LABELS[m] for m in others)
+                lines.append(f"- {NAMES[ours]}: {TITLES[task]}, {amount(task, budget)}, against {names}")
+    return "\n".join(["Ahead of the best baseline, but not of one with a lower mean:", "", *lines])
+
+
+def verdicts():
+    """Per task and budget: ours, the best baseline, and the differences in pairs."""
+    head = ["task", "length", *NAMES.values(), "best baseline", *(f"{name}, difference" for name in NAMES.values())]
+    body = []
+    for task, budget, rows in compared():
+        rival = best_baseline(task, rows)
+        cells = [score(task, rows[ours]["scores"]) if ours in rows else "–" for ours in OURS]
+        cells.append(f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}")
+        for ours in OURS:
+            if ours not in rows:
+                cells.append("–")
+                continue
+            gap, noise = (rows[rival][f"{ours} {name}"] for name in ("ahead by", "noise"))
+            figures = f"{100 * gap:+.2f} ± {100 * noise:.2f}" if TASKS[task].higher else f"{gap:+.3f} ± {noise:.3f}"
+            figures = figures.replace("-", "−")
+            word = judged(rows, ours, rival)
+            cells.append(f"{figures} {word if word == 'level' else f'**{word}**'}")
+        body.append([TITLES[task], amount(task, budget), *cells])
+    return markdown(head, body)
+
+
+def scores():
+    """One table per task: all methods and budgets; the best mean of a column in bold."""
+    parts = []
+    for task, budgets in tasks().items():
+        if not any(map(baselines, budgets.values())):
+            continue
+        sign = 1 if TASKS[task].higher else -1
+        best = {b: max(rows, key=lambda m: sign * np.mean(rows[m]["scores"])) for b, rows in budgets.items()}
+        body = []
+        for method in METHODS:
+            cells = [score(task, rows[method]["scores"]) if method in rows else "–" for rows in budgets.values()]
+            marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
+            body.append([LABELS[method], *marked])
+        title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
+        parts.append(markdown([title, *(amount(task, budget) for budget in budgets)], body))
+    return "\n\n".join(["The best mean of a column in bold.", *parts])
+
+
+def alone():
+    """Networks that only the ridge was trained on."""
+    body = [
+        [TITLES[task], amount(task, budget), score(task, rows["ridge"]["scores"])]
+        for task, budgets in tasks().items()
+        for budget, rows in budgets.items()
+        if not baselines(rows)
+    ]
+    return markdown(["network", "length", "ridge, test accuracy in %"], body)
+
+
+STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
+STEPS |= {"spins, two vectors": "two vectors", "polar": "polar", "Muon": "Muon"}
+
+
+def step_cost():
+    """Milliseconds per training step under AdamW, and the other methods' times and peak memory relative to it."""
+    body = []
+    for found in (results("step_cost_cpu"), results("step_cost_cuda")):
+        for row in found["results"]:
+            device = found["settings"]["device"]
+            if device == "CPU":
+                device = f"{found['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
+            times = row["milliseconds"]
+            ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
+            body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.2f} ms", *ratios])
+            if "MiB" in row:
+                peaks = row["MiB"]
+                shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
+                body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
+    return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
+
+
+def trials(file, option, names):
+    """Mean validation scores of the option's values that have names, which head the columns."""
+    cells = {}
+    for row in (row for row in results(file)["rows"] if row[option] in names):
+        task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
+        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}{', spins' * (row.get('projection') == 'spins')}"
+        mean = np.mean(row["scores"])
+        cells[name, names[row[option]]] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
+    return crossed("validation", cells, names.values())
+
+
+def penalties():
+    """Validation scores by δ."""
+    return trials("penalties", "delta", {d: f"δ = {d:g}" for d in (1, 3, 10, 30, 100)} | {"auto": "by rank"})
+
+
+def real_rates():
+    """Validation scores by the rate of norms and biases, of small networks and of those of rates.py."""
+    small = trials("real_rates", "real", {r: f"{r:g}" for r in (0.001, 0.003, 0.01, 0.03)} | {"auto": "by steps"})
+    rows = [row for row in results("rates")["rows"] if "vectors" in row and row["real"] == 0.003]
+    large = crossed("validation, real matrices at 0.003", *validated(rows, "vectors", (0.003, 0.01, 0.02, 0.03)))
+    return f"{small}\n\n{large}"
+
+
+def momenta():
+    """Validation scores by momentum, of the networks of rates.py and of small ones."""
+    values = (0.7, 0.8, 0.9)
+    rows = [row for row in results("rates")["rows"] if row["dir"] == "default" and "momentum" in row]
+    small = trials("momenta", "momentum", {value: f"{value:g}" for value in values})
+    return f"{crossed('validation', *validated(rows, 'momentum', values))}\n\n{small}"
+
+
+def scales():
+    """Validation scores by the layers' scales; the earlier rate of learned ones, "slow", is that of commit 0de2222."""
+    names = {"constant": "constant", "learned": "learned", "slow": "learned, at 0.003", "magnitude": "magnitude"}
+    return trials("scales", "scale", names)
+
+
+def validated(rows, option, values):
+    """Cells by network and value of an option, of runs of rates.py, and the heads of their columns."""
+    cells = {}
+    known = [row for row in rows if row["task"] in VALIDATED]
+    for (task, budget, value), found in grouped(known, "task", "budget", option).items():
+        text, mean = task.startswith("gpt"), np.mean([row["score"] for row in found])
+        length = f"{budget:,} steps" if text else amount(task, budget)
+        cells[f"{VALIDATED[task]}, {length}", f"{value:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
+    return cells, [f"{value:g}" for value in values]
+
+
+def bits():
+    found = results("bits")
+    by_bits = {
+        count: {row["method"]: spread(row["scores"], 100, 2) for row in rows}
+        for count, rows in grouped(found["rows"], "bits").items()
+    }
+    reference, settings = by_bits.pop(32)["adam"], found["settings"]
+    body = [[f"{count}", rows["ridge"], rows["bc-adam"]] for count, rows in by_bits.items()]
+    return (
+        f"{markdown(['bits per weight', LABELS['ridge'], LABELS['bc-adam, default']], body)}\n\nMNIST, network "
+        f"{settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, test accuracy in %. The same "
+        f"network with float weights, Adam at the best of {len(settings['float rates'])} rates: {reference}."
+    )
+
+
+VALIDATED = {"vgg": "VGG-small", "resnet20": "ResNet-20", "gpt": "GPT, 6 × 384", "gptdeep": "GPT, 12 × 192"}
+NETWORKS = {
+    "vgg-5": "VGG-small, 5 epochs",
+    "vgg-25": "VGG-small, 25 epochs",
+    "resnet20-10": "ResNet-20, 10 epochs",
+    "resnet20-30": "ResNet-20, 30 epochs",
+    "resnet20-100": "ResNet-20, 100 epochs",
+    "resnet56-10": "ResNet-56, 10 epochs",
+    "gpt-1500": "character GPT, 1,500 steps",
+    "gpt-5000": "character GPT, 5,000 steps",
+}
+RIVALS = {
+    "st-adamw": "straight-through, AdamW",
+    "st-sgd": "straight-through, SGD",
+    "st-muon": "straight-through, Muon",
+    "bc-adam": "BinaryConnect, Adam",
+    "bop": "Bop",
+}
+REAL = {"float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
+DEFAULTS = {
+    "ridge": "QP-SBGD, ridge",
+    "spins": "QP-SBGD, spins",
+    "spins-2": "QP-SBGD, two vectors",
+    "polar": "QP-SBGD, polar",
+}
+
+
+def _score(task, values):
+    """The mean in % or nats, with the standard deviation where there are several seeds."""
+    return spread(values) if task.startswith("gpt") else spread(values, 100, 1)
+
+
+def _unit(task):
+    return "nats" if task.startswith("gpt") else "%"
+
+
+@cache
+def default_of(task):
+    """The name of the projection that a network of networks.py gets where none is given."""
+    data, build, *_ = networks.TASKS[task]
+    model = convert(build(), first=data == "text", last=False)
+    return QPSBGD(model, steps=1, real=False).defaults["projection"].name
+
+
+def final_rows():
+    """Test results of today's networks by task and method; "default" is the projection that none given means."""
+    found = {}
+    for row in results("networks")["rows"]:
+        if not row["choosing"]:
+            is_default = row["method"] == default_of(networks.home_of(row["task"]))
+            for method in (row["method"], "default") if is_default else (row["method"],):
+                found.setdefault(row["task"], {}).setdefault(method, []).append(row)
+    return found
+
+
+def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
+    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
+    found = final_rows()
+    methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
+    table = [
+        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in names)]
+        for method, label in methods.items()
+        if any(method in found[task] for task in names)
+    ]
+    return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
+
+
+def today_figure():
+    """Scores on CIFAR-10's test images, one dot per run."""
+    rows = [row for row in results("networks")["rows"] if not row["choosing"]]
+    labels = {**DEFAULTS, **RIVALS, "float-sgd": REAL["float-sgd"]}
+    figure = Figure(figsize=(8.2, 2.6), layout="constrained")
+    for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
+        for place, method in enumerate(reversed(labels)):
+            scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
+            look = {"marker": "o", "color": RED if method in DEFAULTS else ink(), "linestyle": "", "markersize": 5}
+            axes.plot(scores, [place] * len(scores), **look)
+        labelled(axes, NETWORKS[task], "accuracy, %")
+        axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
+    return figure
+
+
+def lead(task):
+    """By how much the default is ahead of the best rival that was run, in the units of the scores."""
+    means = {method: np.mean([row["score"] for row in rows]) for method, rows in final_rows()[task].items()}
+    sign = -1 if task.startswith("gpt") else 1
+    return min(sign * (means["default"] - means[rival]) for rival in RIVALS if rival in means)
+
+
+def unseen():
+    """The same on CIFAR-100 and Fashion-MNIST, which were held out."""
+    data = {"cifar100": "CIFAR-100", "fashion": "Fashion-MNIST"}
+    nets = {"vgg-5": "VGG-small, 5 epochs", "resnet20-10": "ResNet-20, 10 epochs"}
+    return today({f"{one}-{net}": f"{data[one]}, {nets[net]}" for one in data for net in nets})
+
+
+def rivals():
+    """The rivals' grids on validation data: every rate that was tried, the best in bold."""
+    rows = [row for row in results("networks")["rows"] if row["choosing"]]
+    table = []
+    for task in NETWORKS:
+        for method, label in RIVALS.items():
+            tried = {r["lr"]: r["score"] for r in rows if (r["task"], r["method"]) == (task, method)}
+            if tried:
+                best = (min if task.startswith("gpt") else max)(tried, key=tried.get)
+                shown = {rate: f"{_score(task, [tried[rate]])} {_unit(task)}" for rate in sorted(tried)}
+                shown[best] = f"**{shown[best]}**"
+                cells = [f"{text} at {rate:.2g}" for rate, text in shown.items()]
+                table.append([NETWORKS[task], label, ", ".join(cells)])
+    return markdown(["network", "rival", "validation score by rate"], table)
+
+
+def estimators():
+    """Mean scores of the models that every data set has, and their mean ranks."""
+    found = {
+        data: {row["model"]: row for row in rows}
+        for data, rows in grouped(results("estimators")["rows"], "data").items()
+    }
+    names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
+    body, ranks = [], {True: [], False: []}
+    for data, rows in found.items():
+        scores = [100 * np.mean(rows[name]["scores"]) for name in names]
+        first, best = rows["qpsbgd"], max(scores)
+        ranks[first["design"]].append([1 + sum(other > score for other in scores) for score in scores])
+        cells = [f"**{score:.1f}**" if score == best else f"{score:.1f}" for score in scores]
+        seconds = [f"{rows[name]['seconds']:.1f} s" for name in ("qpsbgd", "MLP")]
+        mark = "" if first["design"] else " (apart)"
+        body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, *seconds])
+    for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
+        body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), "", ""])
+    return markdown(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)

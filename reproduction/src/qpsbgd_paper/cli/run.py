@@ -1,0 +1,292 @@
+"""`qpsbgd demo`, `qpsbgd run` and `qpsbgd report`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.cli import require
+from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
+from qpsbgd_paper.framework.paid import PAID
+from qpsbgd_paper.report.summaries import read_summary
+from qpsbgd_qubo.console import console, rich_table, say, show
+from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
+from qpsbgd_qubo.solvers.options import read_options
+
+if TYPE_CHECKING:
+    from qpsbgd_paper.framework.experiment import Experiment
+    from qpsbgd_paper.framework.workers import Pool
+
+Summary = dict[str, Any]
+
+INTRO = (
+    "The paper's claims are judged on the paper's own form: its equation as printed, without momentum, tuned over "
+    "learning rates and over the size of v, which it leaves open: the mean or the sum of the loss taken literally, or "
+    "a scale κ; the two literal readings have lines of their own. (G), in the paper QP-SBGD with Gurobi, is that form "
+    "with our exact solver, or descent where layers are too wide for exact answers. (D), in "
+    "the paper on a D-Wave annealer, is that form on a virtual chip (solver virtual-qpu: a Pegasus graph with chains "
+    "and control errors, ten reads, no descent): nothing has been run on hardware. Ours are `Spins` and `Ridge`, with "
+    "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
+    "training or validation data, extended where the best learning rate lies at its edge, the best three compared on "
+    "ten seeds; figures are means ± standard deviations over seeds. The paper refers to the multi-objective "
+    "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as here."
+)
+
+DEMO = ("digits", "tour")
+"""The experiments of the demo, in the order of its page."""
+
+PAPER, QUICK = Path("results/paper"), Path("results/quick")
+"""Where `qpsbgd run` keeps results, and where with --quick."""
+
+DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)
+PROCESSES = Annotated[int, typer.Option(min=1, help="Processes to use.")]
+FRESH = Annotated[bool, typer.Option("--fresh", help="Do finished runs again instead of reusing them.")]
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for results and report.")] = Path("results/demo"),
+    workers: PROCESSES = DEFAULT_PROCESSES,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method on digits.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 10,
+    fresh: FRESH = False,
+) -> None:
+    """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""
+    require("demo")
+    from qpsbgd_paper.experiments.digits import Digits
+    from qpsbgd_paper.experiments.tour import Tour
+
+    budgets = (epochs,) if epochs <= 2 else (2, epochs)
+    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), Tour(epochs=epochs)]
+    with _stoppable(), _pool(workers) as pool:
+        summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
+    _write_report(summaries, out)
+
+
+def run(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"{', '.join(EXPERIMENTS)}, or all of these; or {', '.join(LONG)}, which takes hours without a GPU "
+            "and is not part of all. Without a name they are listed.",
+            metavar="NAME...",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="Add QP-SBGD with this solver, in our form and as printed.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
+    workers: PROCESSES = DEFAULT_PROCESSES,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/, cifar-10/; else QPSBGD_DATA.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the figures of every run to this CSV file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a CSV file that is there already.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Run on the Dask cluster of this scheduler, such as tcp://host:8786, instead of --workers."),
+    ] = None,
+    fresh: FRESH = False,
+) -> None:
+    """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
+    require("run")
+    if not names:
+        say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
+        for name in (*EXPERIMENTS, *LONG):
+            say(f"  {name:<12} {make_experiment(name).title}")
+        raise typer.Exit(2)
+    if dask is not None and solver in PAID:
+        raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
+    if dask is not None and data is not None:
+        raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
+    chosen = list(dict.fromkeys(each for name in names for each in (EXPERIMENTS if name == "all" else (name,))))
+    experiments = [make_experiment(name) for name in chosen]
+    if quick:
+        experiments = [experiment.quick() for experiment in experiments]
+    if seeds is not None:
+        experiments = [replace(experiment, seeds=seeds) for experiment in experiments]  # type: ignore[type-var]
+    if solver is not None:
+        experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
+    elif option:
+        raise ValueError("--option belongs to a solver: name it with --solver")
+    if csv is not None:
+        check_new(csv, force=force, option="--csv")
+        check_writable(csv)
+    if data is not None:
+        # In the environment, so that the processes that train find it too.
+        os.environ["QPSBGD_DATA"] = str(data)
+    folder = out or (QUICK if quick else PAPER)
+    note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
+    with _stoppable(), _pool(workers, dask) as pool:
+        _run(experiments, out=folder, pool=pool, fresh=fresh, note=note, csv=csv)
+    place = "" if folder == PAPER else f" --results {folder}"
+    say(f"\nOne page with all results: qpsbgd report{place}")
+
+
+def report(
+    results: Annotated[
+        Path | None, typer.Option(help="Folder with results: results/paper, or else results/quick.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for page and figures; else that of the results.")
+    ] = None,
+    figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
+) -> None:
+    """Make one HTML page and the figures from the results of `qpsbgd run`."""
+    require("report")
+    folder = results or PAPER
+    summaries = read_summaries(folder)
+    if not summaries and results is None:
+        folder, summaries = QUICK, read_summaries(QUICK)
+        if summaries:
+            say(f"There are no results in {PAPER}; these are the quick ones in {QUICK}.")
+    if not summaries:
+        raise ValueError(
+            f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
+            + (f" --out {results}" if results else "")
+        )
+    _write_report(summaries, out or folder, kinds=[kind.strip().lower() for kind in figures.split(",")])
+
+
+def read_summaries(folder: Path) -> list[Summary]:
+    """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
+    known = [*DEMO, *EXPERIMENTS, *LONG]
+    paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
+    found = []
+    for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
+        try:
+            summary = read_summary(paths[name])
+            if summary["experiment"] != name:
+                raise ValueError(
+                    f"{paths[name]} is not a result of `qpsbgd run {name}`: it is of {summary['experiment']}"
+                )
+        except ValueError:
+            if name in known:
+                raise
+            continue  # a file of the user's, or an earlier result such as logreg.1.json
+        found.append(summary)
+    return found
+
+
+def _run(
+    experiments: Sequence[Experiment],
+    *,
+    out: Path,
+    pool: Pool,
+    fresh: bool,
+    command: str | None = None,
+    note: str = "",
+    csv: Path | None = None,
+) -> list[Summary]:
+    """Run what is not done yet, write a result file for every experiment, and print its tables."""
+    from qpsbgd_paper.framework.result_files import is_damaged, write_csv, write_result
+    from qpsbgd_paper.report.headlines import headline
+    from qpsbgd_paper.report.tables import claim_sentences, tables
+
+    check_folder(out)
+    runs = out / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    kept = len(list(runs.glob("*.json")))
+    if kept and not fresh:
+        say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
+    summaries = []
+    say("Finding the data")
+    for experiment in experiments:
+        pool.everywhere(experiment.prepare)
+    for count, experiment in enumerate(experiments, start=1):
+        console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
+        show(experiment.run(folder=runs, workers=pool, fresh=fresh))
+        summary = experiment.summary(folder=runs)
+        summary["about"] = note + summary["about"]
+        if command is not None:
+            summary["command"] = command
+        path = out / f"{experiment.name}.json"
+        older = write_result(path, summary)
+        if older is not None:
+            which = "that is damaged" if is_damaged(older) else "with other numbers"
+            say(f"An earlier result {which} is kept as {older}")
+        for table in tables(summary):
+            console.print(rich_table(table.title, table.head, table.body, best=table.best))
+        say(headline(summary))
+        for sentence in claim_sentences(summary):
+            say(f"• {sentence}")
+        summaries.append(summary)
+        if csv is not None:
+            write_csv(csv, experiments[:count], folder=runs)
+    return summaries
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    from qpsbgd_paper.framework.runs import GO_ON
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\nStopped. {GO_ON}")
+        raise typer.Exit(130) from None
+
+
+def _pool(workers: int, dask: str | None = None) -> Pool:
+    if dask is None:
+        from qpsbgd_paper.framework.workers import Workers
+
+        return Workers(workers)
+    from qpsbgd_paper.framework.dask_workers import DaskWorkers
+
+    return DaskWorkers(dask)
+
+
+def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[str] = ("svg", "png")) -> None:
+    """One page, the same by `qpsbgd demo` and by `qpsbgd report` on its results, and the figures."""
+    from qpsbgd_paper.framework.result_files import write_bytes
+    from qpsbgd_paper.report.figures import figures
+    from qpsbgd_paper.report.page import page
+
+    check_folder(out)
+    demo = all(summary["experiment"] in DEMO for summary in summaries)
+    title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
+    for summary in summaries:
+        for name, content in figures(summary, kinds).items():
+            write_bytes(out / "figures" / name, content)
+    target = out / "report.html"
+    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
+    say(f"\nReport: {target.resolve().as_uri()}")
+
+
+def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
+    """The solver as experiments take it; raises before the first run what would stop it."""
+    if name in PAID and "max_qpu_seconds" not in options:
+        raise ValueError(
+            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=SECONDS, the limit "
+            "for each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"
+        )
+    try:
+        obstacle = make_solver(name, **options).variants().get("", "")
+    except TypeError as error:
+        raise ValueError(f"solver {name!r} cannot be used like this: {error}") from error
+    if obstacle:
+        raise RuntimeError(obstacle)
+    return {"name": name, **options} if options else name
+
+
+def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]) -> list[Experiment]:
+    found = []
+    for experiment in experiments:
+        if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
+            found.append(replace(experiment, solver=solver))  # type: ignore[type-var]
+        else:
+            say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
+            found.append(experiment)
+    return found

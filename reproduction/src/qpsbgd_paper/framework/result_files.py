@@ -1,0 +1,113 @@
+"""Results as files, complete or not at all: JSON under a checksum, with what they were made with, and CSV."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from qpsbgd_qubo.files.atomic import with_checksum, without_checksum, writing
+
+if TYPE_CHECKING:
+    from qpsbgd_paper.framework.experiment import Experiment
+
+_NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
+COLUMNS = ("experiment", "case", "line", "options", "settings", "seed", "metric", "value")
+
+
+def as_json(value: Any) -> Any:
+    """The value in JSON's own types: tuples as lists, and None for a number that is not finite."""
+    if isinstance(value, dict):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON so that the file is there complete or not at all; raises where a number is not finite."""
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it is there complete or not at all, in a folder that is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path) as file:
+        file.write(content)
+
+
+def write_result(path: Path, content: dict[str, Any]) -> Path | None:
+    """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
+    older: Path | None = None
+    if path.exists():
+        before = {} if is_damaged(path) else without_checksum(path.read_bytes())
+        after = json.loads(json.dumps(content))
+        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
+            names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
+            older = next(name for name in names if not name.exists())
+            path.rename(older)
+    write_bytes(path, with_checksum(content))
+    return older
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a result's file is not as `write_result` wrote it."""
+    try:
+        without_checksum(path.read_bytes())
+    except ValueError:
+        return True
+    return False
+
+
+def environment() -> dict[str, str]:
+    """Versions and hardware that a result was made with."""
+    found = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
+    for package in ("qpsbgd", "torch", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def write_csv(path: Path, experiments: Sequence[Experiment], *, folder: Path) -> None:
+    """Write one row per final run and figure, as `csv_rows` has them; the file is there complete or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for experiment in experiments:
+        writer.writerows(csv_rows(experiment, folder=folder))
+    write_bytes(path, text.getvalue().encode())
+
+
+def csv_rows(experiment: Experiment, *, folder: Path) -> Iterator[list[Any]]:
+    """The `COLUMNS` of every figure of every final run, in full precision; empty where a figure is not finite.
+
+    Options, and settings that have no column, are JSON. Curves and other lists are left out: the runs' own files in
+    `folder` hold them.
+
+    Raises:
+        FileNotFoundError: Some runs are not done yet.
+    """
+    for job, result in experiment.finished(folder=folder):
+        known = {name: job.get(name, "") for name in ("case", "line", "seed")}
+        others = {key: value for key, value in job.items() if key not in (*known, "options", "choosing")}
+        before = [experiment.name, known["case"], known["line"], _json(job.get("options", {})), _json(others)]
+        for metric, value in result.items():
+            if not isinstance(value, list | dict):
+                yield [*before, known["seed"], metric, value]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,230 @@
+"""Runs of an experiment: many small jobs, each result kept in a file as soon as it is there."""
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from qpsbgd import __version__
+from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
+from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
+from qpsbgd_paper.framework.workers import Pool
+from qpsbgd_qubo.annealers.budget import BudgetSpent
+from qpsbgd_qubo.annealers.frame_file import RecordingError
+from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
+
+Settings = Mapping[str, Any]
+Result = dict[str, Any]
+Work = Callable[..., Result]
+_Outcome = tuple[Result, dict[str, str]]
+"""A result, and what it was made with."""
+
+GO_ON = "Finished runs are kept; the same command, without --fresh, goes on from here."
+
+
+class RunFailed(RuntimeError):
+    """A run raised an error or was stopped; the message names its settings and what to do."""
+
+
+class DamagedRun(ValueError):
+    """The file of a finished run is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job's settings and result; `reused` when an earlier call had made it."""
+
+    settings: Settings
+    result: Result
+    reused: bool
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A job that is still to do, and the file for its result."""
+
+    work: Work
+    job: Settings
+    experiment: str
+    path: Path
+
+
+def run_jobs(
+    work: Work,
+    jobs: Sequence[Settings],
+    *,
+    experiment: str,
+    folder: Path,
+    workers: Pool | None = None,
+    fresh: bool = False,
+) -> Iterator[Finished]:
+    """The results of work(**settings) for all jobs, in the order in which they are done.
+
+    Every result becomes a file in `folder` at once, complete or not at all. A later call with the same settings reads
+    it instead of computing it again, so that what was interrupted goes on where it stopped; a damaged file is named in
+    a warning, and the run done again. Where a job fails, no new
+    one is started, those that are running are finished and kept, then the failure is raised. Answers that a job paid
+    for are kept until its result is written: started again, even with a larger `max_qpu_seconds`, it gets them from
+    the file.
+
+    Args:
+        work: A function at a module's top level.
+        jobs: Keyword arguments for `work`, of plain JSON types.
+        experiment: Its name, for error messages.
+        folder: Where results are kept; made if it is not there.
+        workers: Processes or a cluster to use; without them jobs run here, one by one.
+        fresh: Compute all again; kept results are replaced one by one, and kept answers are paid for again.
+
+    Raises:
+        RunFailed: A job raised an error, spent its budget, or its process was killed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = []
+    for job in jobs:
+        path = _path(folder, work, job)
+        try:
+            kept = None if fresh else _read(path, job)
+        except DamagedRun as error:
+            warnings.warn(f"{error}: the run with {_described(job)} is done again", stacklevel=2)
+            kept = None
+        if fresh:
+            delete_answers(path)
+        if kept is None:
+            missing.append(_Task(work, job, experiment, path))
+        else:
+            yield Finished(job, kept, True)
+    for task, (result, made_with) in _compute(missing, workers=workers):
+        write_bytes(task.path, with_checksum({"settings": dict(task.job), "made with": made_with, "result": result}))
+        delete_answers(task.path)
+        yield Finished(task.job, result, False)
+
+
+def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
+    """The results of jobs that are done, in their order.
+
+    Raises:
+        FileNotFoundError: Some are not done yet.
+        DamagedRun: The file of one is damaged.
+    """
+    try:
+        found = [_read(_path(folder, work, job), job) for job in jobs]
+    except DamagedRun as error:
+        raise DamagedRun(f"{error}: `qpsbgd run {experiment}` with the same options does this run again") from error
+    present = [result for result in found if result is not None]
+    if len(present) < len(jobs):
+        raise FileNotFoundError(
+            f"{len(jobs) - len(present)} of {len(jobs)} runs of {experiment} are not in {folder}: run "
+            f"`qpsbgd run {experiment}` first, with the same options"
+        )
+    return present
+
+
+def _compute(tasks: Sequence[_Task], *, workers: Pool | None) -> Iterator[tuple[_Task, _Outcome]]:
+    if workers is None or not workers.takes(len(tasks)):
+        for task in tasks:
+            yield task, _timed(task)
+        return
+    do = _timed if workers.shares_disk else _timed_elsewhere
+    queue = iter(tasks)
+    running: dict[Future[_Outcome], _Task] = {}
+    failed: list[RunFailed] = []
+    killed: list[_Task] = []
+
+    def begin() -> None:
+        if not failed and not killed:
+            # No more than there are processes: what has not begun when a job fails must not begin afterwards.
+            for task in islice(queue, max(0, workers.count - len(running))):
+                running[workers.submit(do, task)] = task
+
+    begin()
+    while running:
+        finished: list[tuple[_Task, _Outcome]] = []
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            task = running.pop(done)
+            try:
+                finished.append((task, done.result()))
+            except RunFailed as failure:
+                failed.append(failure)
+            except workers.lost:
+                killed.append(task)
+        begin()  # first, so that no process waits while results are written
+        yield from finished
+    if killed:
+        workers.stop()
+        failed.append(RunFailed(_killed(killed, workers.advice)))
+    if failed:
+        raise RunFailed("\n".join(map(str, failed))) from failed[0]
+
+
+def _timed(task: _Task) -> _Outcome:
+    begin = time.process_time()  # of this process alone, however busy the machine is
+    which = f"{task.experiment}: the run with {_described(task.job)}"
+    try:
+        with keeping_answers(task.path):
+            result = task.work(**task.job)
+    except BudgetSpent as error:
+        raise RunFailed(
+            f"{which} was stopped: {error}. It is not counted as done, but what was paid is kept: raise --option "
+            "max_qpu_seconds and run the same command again, without --fresh, and it goes on from here"
+        ) from error
+    except RecordingError as error:
+        raise RunFailed(
+            f"{which} cannot go on from the answers that were paid for: {error}. To pay for them again, delete that "
+            f"file. {GO_ON}"
+        ) from error
+    except Exception as error:
+        raise RunFailed(f"{which} failed: {type(error).__name__}: {error}. {GO_ON}") from error
+    return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}, environment()
+
+
+def _timed_elsewhere(task: _Task) -> _Outcome:
+    """The same on a machine without the folder of results: recordings of solvers last as long as the run."""
+    with TemporaryDirectory() as folder:
+        return _timed(replace(task, path=Path(folder) / task.path.name))
+
+
+def _killed(tasks: Sequence[_Task], advice: str) -> str:
+    which = "; or ".join(_described(task.job) for task in tasks)
+    return (
+        f"{tasks[0].experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
+        f"{GO_ON} {advice}"
+    )
+
+
+def _described(job: Settings) -> str:
+    return ", ".join(f"{key} {value!r}" for key, value in job.items())
+
+
+def _path(folder: Path, work: Work, job: Settings) -> Path:
+    identity = json.dumps([__version__, work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
+    return folder / f"{work.__module__.split('.')[-1]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+
+
+def _read(path: Path, job: Settings) -> Result | None:
+    try:
+        content = without_checksum(path.read_bytes())
+        if not isinstance(content.get("result"), dict):
+            raise ValueError("it must have a result")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DamagedRun(f"{path} is damaged, {error}") from error
+    if _without_limits(content.get("settings")) != json.loads(json.dumps(_without_limits(job))):
+        raise ValueError(f"{path} is not a result of this job: it was made with other settings; delete it")
+    result: Result = content["result"]
+    return result
+
+
+def _without_limits(settings: Any) -> Any:
+    """Settings without what a run may spend: a finished run is the same under any limit."""
+    if isinstance(settings, Mapping):
+        limits = ("max_qpu_seconds", "ledger")
+        return {key: _without_limits(value) for key, value in settings.items() if key not in limits}
+    return settings

@@ -1,0 +1,100 @@
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return runpy.run_path(str(ROOT / "reproduction" / "benchmarks" / "documents.py"))
+
+
+def test_the_page_of_results_is_what_the_results_make(documents):
+    assert documents["document"]() == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_solvers_is_what_the_measurements_make(documents):
+    text = (ROOT / "docs" / "solving.md").read_text(encoding="utf-8")
+    assert documents["written"]("docs/solving.md", text) == text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("<!-- gpu -->\n", ""),
+        lambda text: text.replace("<!-- gpu -->", "<!-- tpu -->"),
+        lambda text: text + "\n<!-- gpu -->\n<!-- end -->\n",
+        lambda text: text.replace("<!-- end -->", "", 1),
+        lambda text: "",
+    ],
+)
+def test_a_document_without_its_markers_is_refused(documents, change):
+    text = (ROOT / "docs" / "solving.md").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match=r"docs/solving.md must have each of the blocks layer, exact, gpu,"):
+        documents["written"]("docs/solving.md", change(text))
+
+
+def test_a_document_without_a_block_is_named_also_where_its_markers_are_odd(documents):
+    with pytest.raises(ValueError, match=r"docs/annealers\.md must have"):
+        documents["written"]("docs/annealers.md", "<!-- cost -->\n<!-- cost -->\n")
+
+
+def test_every_experiment_shows_a_picture_that_is_kept(documents):
+    text = documents["document"]()
+    for experiment in documents["EXPERIMENTS"]:
+        shown = [name for name in documents["LINK"].findall(text) if name.startswith(experiment)]
+        assert shown, experiment
+        assert all((ROOT / "docs" / "figures" / name).exists() for name in shown)
+
+
+def test_the_page_of_the_released_form_is_what_the_results_make(documents):
+    text = (ROOT / "docs" / "released.md").read_text(encoding="utf-8")
+    assert documents["written"]("docs/released.md", text) == text
+
+
+def test_the_pictures_of_the_readme_are_kept():
+    for name in ("chip.svg", "digits.svg"):
+        assert (ROOT / "docs" / "figures" / name).read_text(encoding="utf-8").startswith("<svg")
+
+
+QUOTED = re.compile(r"(−?[\d.]+)( ?%| ms| µs)?<!-- from: ([\w./-]+\.json) ([\w/ ]+) -->")
+UNITS = {"%": 100, "ms": 1e3, "µs": 1e6, "": 1}
+
+
+def misquoted(text):
+    """The quotations in a text whose number is not the one in the file that it names, and those that cannot be read."""
+    found = []
+    for number, unit, file, path in QUOTED.findall(text):
+        value = json.loads((ROOT / "reproduction" / "results" / file).read_text(encoding="utf-8"))
+        for part in path.split("/"):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        decimals = len(number.partition(".")[2])
+        if f"{value * UNITS[unit.strip()]:.{decimals}f}" != number.replace("−", "-"):
+            found.append(f"{number}{unit} is {value} in {file}, {path}")
+    return found + ["not readable"] * (text.count("<!-- from:") - len(QUOTED.findall(text)))
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_every_number_that_names_a_file_is_the_one_in_it(path):
+    assert misquoted(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_wrong_number_and_an_unreadable_quotation_are_found():
+    right = "82 µs<!-- from: qpu_cost.json settings/read_seconds -->"
+    assert misquoted(right) == []
+    assert len(misquoted(right.replace("82", "83"))) == 1
+    assert len(misquoted(right.replace("82 µs", "a moment"))) == 1
+
+
+def test_every_marked_block_of_a_document_is_what_the_measurements_make(documents):
+    for name in ("README.md", "docs/annealers.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert documents["written"](name, text) == text
