@@ -22,11 +22,14 @@ sys.exit(pytest.main({tests!r}))
 
 
 def main(sanitizers, tests):
-    folder = ROOT / "build" / f"sanitized-{sanitizers.replace(',', '-')}"
     options = [f"-DQPSBGD_SANITIZE={sanitizers}", f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", folder, *options], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", folder, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
-    modules = {path.parent.name: str(path) for path in folder.glob("qpsbgd_*/_kernels*.so")}
+    modules = {}
+    for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
+        source = ROOT / "packages" / package.replace("_", "-")
+        folder = ROOT / "build" / f"{package}-{sanitizers.replace(',', '-')}"
+        subprocess.run(["cmake", "-S", source, "-B", folder, *options], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", folder, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
+        modules[package] = str(next(folder.glob("_kernels*.so")))
     library = LIBRARIES[sanitizers.split(",")[0]]
     # The C++ library beside it, or the sanitizer does not find what throws exceptions.
     preloaded = [
