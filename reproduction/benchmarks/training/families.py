@@ -1,0 +1,122 @@
+"""Which projection at which rate trains which family of networks? One-bit weights, CIFAR-10 and text, a grid of rates.
+
+    python benchmarks/training/families.py [--families NAME …] [--methods …] [--processes N] [--seconds S] [--into FILE]
+
+First and last layers stay real-valued. Every run has the same steps, batches of 128 images, warm-up, cosine and
+augmentation; scores are of 5,000 training images that no run trains on. Rates are those of latent weights, in units of
+each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their own. Data as networks.py.
+"""
+
+import argparse
+import math
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from benchmarks.training.binarize_networks import GPT
+from benchmarks.training.kept_rows import Rows
+from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
+from benchmarks.training.networks import cifar_task, text_task, trained
+from benchmarks.training.training_parts import DEVICE
+from torch import nn
+
+from qpsbgd import QPSBGD, StraightThrough
+from qpsbgd.nn import convert
+from qpsbgd.projections import Polar
+from qpsbgd.projections.system import normalized
+from qpsbgd_paper.experiments.cifar import resnet, vgg_small
+
+FILE = Path(__file__).parents[2] / "results" / "families.json"
+EPOCHS, TEXT_STEPS = 6, 1000
+RATES = [0.0045, 0.009, 0.018, 0.036, 0.072]
+FAMILIES = {
+    "vgg-small": vgg_small,
+    "vgg16": vgg16,
+    "resnet18": resnet18,
+    "resnet20": partial(resnet, 20),
+    "resnet56": partial(resnet, 56),
+    "densenet": densenet,
+    "mobilenet-v2": mobilenet_v2,
+    "convnext": convnext,
+    "vit": vit,
+    "mixer": mixer,
+    "gpt": partial(GPT, layers=6),
+    "mlp": partial(mlp, [512, 512, 512]),
+    "mlp-bn": partial(mlp, [512, 512, 512], nn.BatchNorm1d),
+    "mlp-deep": partial(mlp, [256] * 8),
+    "mlp-deep-ln": partial(mlp, [256] * 8, nn.LayerNorm),
+}
+
+
+@dataclass(frozen=True)
+class UnitPolar(Polar):
+    """The polar factor, each output unit divided by the root of a running mean of its squares (NorMuon, 2025)."""
+
+    name = "polar-units"
+    kept = ("gradient", "step", "squares")
+    sharded = MappingProxyType({})
+    memory: float = 0.95
+
+    def answers(self, inputs):
+        for one, direction in zip(inputs, super().answers(inputs), strict=True):
+            squares = direction.values.square().flatten(1).mean(1)
+            if "squares" in one.state:
+                squares = torch.lerp(squares, one.state["squares"], self.memory)
+            shape = (-1, *[1] * (direction.values.ndim - 1))
+            values = direction.values / squares.sqrt().clamp(min=1e-12).reshape(shape)
+            direction.state["squares"] = squares
+            yield type(direction)(normalized(values), direction.state)
+
+
+METHODS = {
+    "ridge": (RATES, lambda m, s, lr: QPSBGD(m, lr, "ridge", relative=True, steps=s, real=True)),
+    "polar": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real=True)),
+    "polar-units": (RATES, lambda m, s, lr: QPSBGD(m, lr, UnitPolar(), relative=True, steps=s, real=True)),
+    "default": ([None], lambda m, s, lr: QPSBGD(m, steps=s, real=True)),
+    "muon": ([0.003, 0.01, 0.02, 0.05], lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True)),
+    "adamw": ([1e-3, 3e-3, 1e-2, 3e-2], lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True)),
+}
+"""Rates, and an optimiser of a model for so many steps at a rate."""
+
+
+def run(job):
+    """The row of one run."""
+    family = job["family"]
+    torch.manual_seed(job["seed"])
+    model = convert(FAMILIES[family](), first=family == "gpt", last=False).to(DEVICE)
+    task = (
+        text_task(TEXT_STEPS, job["seed"], True)
+        if family == "gpt"
+        else cifar_task("cifar-10", EPOCHS, job["seed"], True)
+    )
+    optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
+    try:
+        row = trained(model, optimizer, task)
+    except ValueError as error:  # gradients that are not finite
+        return job | {"score": None, "error": str(error)[:100]}
+    return job | (row if math.isfinite(row["score"]) else row | {"score": None})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--seconds", type=float, default=36_000)
+    parser.add_argument("--into", type=Path, default=FILE)
+    options = parser.parse_args()
+    jobs = [
+        {"family": family, "method": method, "rate": rate, "seed": seed}
+        for seed in range(options.seeds)
+        for method in options.methods
+        for rate in METHODS[method][0]
+        for family in options.families
+    ]
+    Rows(options.into, seconds=options.seconds).measured(run, jobs, processes=options.processes)
+
+
+if __name__ == "__main__":
+    main()
