@@ -36,7 +36,7 @@ def test_nothing_in_the_library_names_an_experiment():
 def test_importing_the_library_loads_no_optional_backend_and_its_parts_are_attributes():
     tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    optional = next(rule["forbidden_modules"] for rule in rules if rule["id"] == "optional") + ["qpsbgd_paper"]
+    optional = [*next(rule["forbidden_modules"] for rule in rules if rule["id"] == "optional"), "qpsbgd_paper"]
     names = "qpsbgd.nn.BinaryLinear, qpsbgd.qubo.QuboFamily, qpsbgd.solvers.make_solver, qpsbgd.QPSBGD"
     modules = "qpsbgd.analysis, qpsbgd.optim, qpsbgd.testing"
     code = f"import sys, qpsbgd; {names}; import {modules}; print([p for p in {optional} if p in sys.modules])"
