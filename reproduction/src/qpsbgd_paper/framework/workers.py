@@ -20,7 +20,7 @@ from qpsbgd_qubo.console import show_warning
 from qpsbgd_qubo.openmp import wait_passively
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables that say how many threads a library has, which reads them when it is loaded: 1 unless the user sets them."""
+"""Variables for the threads of libraries, which read them when they are loaded; 1 unless the user sets them."""
 
 
 @dataclass(frozen=True)
