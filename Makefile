@@ -56,9 +56,10 @@ test-slow: install ## Run the rest: examples, whole experiments, the page in a b
 
 test-all: test test-paper test-slow ## Run all tests
 
-check: install ## Lint and check types
+check: install ## Lint, check types and which module imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 # Not --quiet: it hides the warnings from --strict as well.

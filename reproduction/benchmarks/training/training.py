@@ -54,7 +54,7 @@ from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import kept_results, run_jobs
 from qpsbgd_paper.framework.training import batches, fit
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import local_workers
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = Path("results/training")
@@ -435,7 +435,7 @@ def main():
     parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
     parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
     given = parser.parse_args()
-    with Workers(given.processes) as workers:
+    with local_workers(given.processes) as workers:
         if compared := {option: values for option in TRIALS if (values := vars(given)[option])}:
             for option, values in compared.items():
                 compare(given, workers, option, values)

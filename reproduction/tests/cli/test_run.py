@@ -144,7 +144,7 @@ def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path):
     assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page and "QP-SBGD" in page and "qpsbgd demo" in page
-    assert {"digits.json", "logreg.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"digits.json", "tour.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.slow

@@ -86,6 +86,16 @@ def test_the_seeds_that_would_be_needed_are_named():
     assert same["detail"].endswith("; more than 10000 seeds needed")
 
 
+@pytest.mark.parametrize(("mean", "seeds"), [(1.0, 10), (0.5, 34), (0.2, 199), (0.02, None), (0.0, None), (50.0, 4)])
+def test_the_seeds_needed_are_those_of_tables_of_the_t_test(mean, seeds):
+    # Two-sided 5 %, power 80 %, paired differences of deviation 1; never as few as there were.
+    assert Difference(mean, 1.0, 3, 0.0).seeds == seeds
+
+
+def test_a_difference_without_spread_needs_one_more_seed():
+    assert Difference(0.1, 0.0, 2, 0.2).seeds == 3
+
+
 def test_what_the_paper_says_of_an_annealer_was_not_run_on_hardware():
     values = {("x", "ours", "accuracy"): [0.9, 0.91], ("x", "b", "accuracy"): [0.8, 0.81]}
     found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",), hardware=True), values, HIGHER)

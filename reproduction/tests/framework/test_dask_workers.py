@@ -11,7 +11,7 @@ from lazy import Lazy
 
 from qpsbgd_paper.framework.runs import RunFailed, run_jobs
 
-distributed, dask_workers = Lazy("distributed"), Lazy("qpsbgd_paper.framework.dask_workers")
+distributed, dask_module = Lazy("distributed"), Lazy("qpsbgd_paper.framework.dask_workers")
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,8 +55,8 @@ def figures(found):
 
 def test_runs_on_a_cluster_give_the_results_of_runs_here(cluster, tmp_path):
     jobs = [{"x": x} for x in range(6)]
-    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
-        assert workers.count == 2
+    with dask_module.dask_workers(cluster.scheduler_address) as workers:
+        assert workers.count() == 2
         there = results(jobs, tmp_path / "there", workers=workers)
         assert figures(there) == figures(results(jobs, tmp_path / "here"))
         assert len(list((tmp_path / "there").glob("*.json"))) == 6
@@ -70,7 +70,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
     log = tmp_path / "log"
     jobs = [{"x": x, "log": str(log), "seconds": 0.3} for x in range(8)]
     finished = []
-    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_module.dask_workers(cluster.scheduler_address) as workers:
         for one in run_jobs(square, jobs, experiment="toy", folder=tmp_path / "runs", workers=workers):
             finished.append(one.settings["x"])
             if len(finished) == 2:
@@ -87,14 +87,14 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(cluster, tmp_path):
     jobs = [{"x": 1, "seconds": 0.2}, {"x": 2, "fail": True}, {"x": 3}, {"x": 4}]
-    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers, pytest.raises(RunFailed) as failure:
+    with dask_module.dask_workers(cluster.scheduler_address) as workers, pytest.raises(RunFailed) as failure:
         results(jobs, tmp_path, workers=workers)
     assert "toy: the run with x 2, fail True failed: ValueError: planned" in str(failure.value)
     assert len(list(tmp_path.glob("*.json"))) >= 1
 
 
 def test_what_has_to_be_there_is_made_on_every_worker_and_its_errors_name_the_worker(cluster):
-    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_module.dask_workers(cluster.scheduler_address) as workers:
         workers.everywhere(os.getpid)
         with pytest.raises(RuntimeError, match=r"on the Dask worker tcp://.*: 3"):
             workers.everywhere(_without_data)
@@ -106,8 +106,8 @@ def _without_data():
 
 def test_a_stopped_client_cancels_what_has_not_begun(cluster, tmp_path):
     log = tmp_path / "log"
-    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
-        futures = [workers.submit(_noted, str(log), x) for x in range(12)]
+    with dask_module.dask_workers(cluster.scheduler_address) as workers:
+        futures = [workers.executor.submit(_noted, str(log), x) for x in range(12)]
         futures[0].result()
     time.sleep(1.5)
     assert len(log.read_text(encoding="utf-8").split()) < 12
@@ -122,8 +122,11 @@ def _noted(log, x):
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:port"])
 def test_an_address_without_a_scheduler_is_told(address, monkeypatch):
     monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.CONNECT_SECONDS", 1)
-    with pytest.raises(ConnectionError, match=r"there is no Dask scheduler at .*dask scheduler"):
-        dask_workers.DaskWorkers(address)
+    with (
+        pytest.raises(ConnectionError, match=r"there is no Dask scheduler at .*dask scheduler"),
+        dask_module.dask_workers(address),
+    ):
+        pass
 
 
 def test_a_scheduler_without_workers_is_told(monkeypatch):
@@ -131,14 +134,18 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
         pytest.raises(ConnectionError, match=r"has no workers: start some with `dask worker"),
+        dask_module.dask_workers(cluster.scheduler_address),
     ):
-        dask_workers.DaskWorkers(cluster.scheduler_address)
+        pass
 
 
 def test_workers_of_another_version_are_refused(cluster, monkeypatch):
     monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.__version__", "9.9")
-    with pytest.raises(RuntimeError, match=r"needs qpsbgd 9\.9, as here, and has 0"):
-        dask_workers.DaskWorkers(cluster.scheduler_address)
+    with (
+        pytest.raises(RuntimeError, match=r"needs qpsbgd 9\.9, as here, and has 0"),
+        dask_module.dask_workers(cluster.scheduler_address),
+    ):
+        pass
 
 
 def test_without_dask_the_line_to_install_is_told(monkeypatch):
@@ -156,7 +163,7 @@ def test_a_run_that_kills_its_workers_is_named(tmp_path):
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster,
-        dask_workers.DaskWorkers(cluster.scheduler_address) as workers,
+        dask_module.dask_workers(cluster.scheduler_address) as workers,
         pytest.raises(RunFailed, match=r"a process was killed.*x 1.*See the logs of the Dask workers"),
     ):
         results([{"x": 1, "fail": "killed"}], tmp_path, workers=workers)

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,7 +11,7 @@ from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework.methods import chosen_solver
 from qpsbgd_paper.framework.paid import keeping_answers
 from qpsbgd_paper.framework.runs import RunFailed, run_jobs
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import local_workers
 
 virtual_qpu = pytest.importorskip("qpsbgd_qubo.annealers.virtual_qpu")
 
@@ -69,7 +70,7 @@ def uninterrupted(tmp_path):
 def test_a_run_whose_budget_was_spent_goes_on_without_paying_twice(tmp_path, limit, uninterrupted, processes):
     folder = tmp_path / "stopped"
     folder.mkdir()
-    with Workers(processes) as workers:
+    with local_workers(processes) if processes > 1 else nullcontext() as workers:
         with pytest.raises(RunFailed, match=r"paid is kept: .*--option max_qpu_seconds"):
             results(folder, limit=limit, count=2, workers=workers)
         paid = sent(folder)

@@ -2,12 +2,13 @@ import json
 import os
 import signal
 import time
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
 from qpsbgd_paper.framework.runs import RunFailed, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Pool, Workers
+from qpsbgd_paper.framework.workers import Workers, local_workers
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 
 calls = []
@@ -40,7 +41,7 @@ def kept(folder):
 
 @pytest.fixture(scope="module")
 def workers():
-    with Workers(2) as workers:
+    with local_workers(2) as workers:
         yield workers
 
 
@@ -159,26 +160,23 @@ def test_results_that_are_not_there_are_not_computed(tmp_path):
     assert calls == []
 
 
-def test_a_killed_process_is_a_clear_error_and_what_was_finished_is_kept(tmp_path, workers):
-    with pytest.raises(RunFailed) as failure:
-        results([{"x": 1}, {"x": 2, "fail": "killed", "seconds": 0.3}, {"x": 3}, {"x": 4}], tmp_path, workers=workers)
+def test_a_killed_process_is_a_clear_error_and_what_was_finished_is_kept(tmp_path):
+    jobs = [{"x": 1}, {"x": 2, "fail": "killed", "seconds": 0.3}, {"x": 3}, {"x": 4}]
+    with pytest.raises(RunFailed) as failure, local_workers(2) as workers:
+        results(jobs, tmp_path, workers=workers)
     text = str(failure.value)
     assert "toy: a process was killed" in text and "x 2, fail 'killed'" in text
     assert "Finished runs are kept" in text and "Fewer --workers" in text
     assert 1 in kept(tmp_path) and 2 not in kept(tmp_path)
-    assert set(results([{"x": 5}, {"x": 6}], tmp_path, workers=workers)) == {5, 6}, "new processes do what follows"
+    with local_workers(2) as workers:
+        assert set(results([{"x": x} for x in range(1, 5)], tmp_path, workers=workers)) == {1, 2, 3, 4}
 
 
-class AtOnce(Pool):
-    """One process that has done a job as soon as it is submitted; it counts what is kept by then."""
-
-    lost, advice, shares_disk, count = (), "", True, 1
+class AtOnce(Executor):
+    """Has done a job as soon as it is submitted; counts what is kept by then."""
 
     def __init__(self, folder):
         self.folder, self.kept = folder, []
-
-    def takes(self, jobs):
-        return True
 
     def submit(self, work, *arguments):
         self.kept.append(len(kept(self.folder)))
@@ -186,14 +184,24 @@ class AtOnce(Pool):
         future.set_result(work(*arguments))
         return future
 
-    def everywhere(self, work):
-        work()
-
-    def stop(self):
-        pass
-
 
 def test_no_process_waits_while_a_result_is_written(tmp_path):
-    pool = AtOnce(tmp_path)
-    assert set(results([{"x": x} for x in range(4)], tmp_path, workers=pool)) == {0, 1, 2, 3}
-    assert pool.kept == [0, 0, 1, 2]
+    executor = AtOnce(tmp_path)
+    workers = Workers(executor, count=lambda: 1, everywhere=print, lost=(), advice="", shares_disk=True)
+    assert set(results([{"x": x} for x in range(4)], tmp_path, workers=workers)) == {0, 1, 2, 3}
+    assert executor.kept == [0, 0, 1, 2]
+
+
+class Broken(Executor):
+    """The executor of a process that was killed before its first job."""
+
+    def submit(self, work, *arguments):
+        raise BrokenProcessPool
+
+
+def test_a_process_that_was_killed_before_it_had_a_job_is_reported(tmp_path):
+    workers = Workers(
+        Broken(), count=lambda: 1, everywhere=print, lost=(BrokenProcessPool,), advice="Buy memory", shares_disk=True
+    )
+    with pytest.raises(RunFailed, match=r"a process was killed.*x 1.*Buy memory"):
+        results([{"x": 1}, {"x": 2}], tmp_path, workers=workers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,7 @@ from qpsbgd_qubo.solvers.options import read_options
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment
-    from qpsbgd_paper.framework.workers import Pool
+    from qpsbgd_paper.framework.workers import Workers
 
 Summary = dict[str, Any]
 
@@ -64,8 +64,8 @@ def demo(
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), Tour(epochs=epochs)]
-    with _stoppable(), _pool(workers) as pool:
-        summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
+    with _stoppable(), _processes(workers) as processes:
+        summaries = _run(experiments, out=out, workers=processes, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
 
 
@@ -128,8 +128,8 @@ def run(
         os.environ["QPSBGD_DATA"] = str(data)
     folder = out or (QUICK if quick else PAPER)
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
-    with _stoppable(), _pool(workers, dask) as pool:
-        _run(experiments, out=folder, pool=pool, fresh=fresh, note=note, csv=csv)
+    with _stoppable(), _processes(workers, dask) as processes:
+        _run(experiments, out=folder, workers=processes, fresh=fresh, note=note, csv=csv)
     place = "" if folder == PAPER else f" --results {folder}"
     say(f"\nOne page with all results: qpsbgd report{place}")
 
@@ -183,7 +183,7 @@ def _run(
     experiments: Sequence[Experiment],
     *,
     out: Path,
-    pool: Pool,
+    workers: Workers | None,
     fresh: bool,
     command: str | None = None,
     note: str = "",
@@ -203,10 +203,13 @@ def _run(
     summaries = []
     say("Finding the data")
     for experiment in experiments:
-        pool.everywhere(experiment.prepare)
+        if workers is None:
+            experiment.prepare()
+        else:
+            workers.everywhere(experiment.prepare)
     for count, experiment in enumerate(experiments, start=1):
         console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
-        show(experiment.run(folder=runs, workers=pool, fresh=fresh))
+        show(experiment.run(folder=runs, workers=workers, fresh=fresh))
         summary = experiment.summary(folder=runs)
         summary["about"] = note + summary["about"]
         if command is not None:
@@ -238,14 +241,14 @@ def _stoppable() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _pool(workers: int, dask: str | None = None) -> Pool:
-    if dask is None:
-        from qpsbgd_paper.framework.workers import Workers
+def _processes(count: int, dask: str | None = None) -> AbstractContextManager[Workers | None]:
+    if dask is not None:
+        from qpsbgd_paper.framework.dask_workers import dask_workers
 
-        return Workers(workers)
-    from qpsbgd_paper.framework.dask_workers import DaskWorkers
+        return dask_workers(dask)
+    from qpsbgd_paper.framework.workers import local_workers
 
-    return DaskWorkers(dask)
+    return local_workers(count) if count > 1 else nullcontext()
 
 
 def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[str] = ("svg", "png")) -> None:

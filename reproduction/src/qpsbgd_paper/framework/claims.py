@@ -1,6 +1,7 @@
 """Does what a paper says hold in our figures? Yes, no, or the experiment cannot tell, by stated tests."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 try:
-    from scipy.special import stdtrit
+    from scipy.special import nctdtr, stdtrit
 except ImportError as error:
     raise ImportError("the tests of claims need scipy: pip install 'qpsbgd[demo]'") from error
 
@@ -35,8 +36,11 @@ TEST = (
     "of the measured size with a power of 80 %"
 )
 
-_BOTH_SIDES, _ONE_SIDE, _POWER, _POWER_OF_TWO = 1.960, 1.645, 0.842, 1.282
-"""Normal quantiles for 95 % on both sides and on one, and for a power of 80 % of one test and of two."""
+_BOTH_SIDES, _ONE_SIDE = 0.975, 0.95
+"""Levels of Student's t for 95 % on both sides and on one."""
+
+_POWER, _POWER_OF_TWO = 0.8, 0.9
+"""Of one test, and of each of two of which both must succeed."""
 
 _ROUNDING = 1e-9
 """Differences below this share of the figures are rounding errors."""
@@ -103,7 +107,7 @@ class Difference(NamedTuple):
     @property
     def seeds(self) -> int | None:
         """How many show a difference of this mean with a power of 80 %; None where there is no end to it."""
-        return _seeds(self, self.mean, quantiles=_BOTH_SIDES + _POWER)
+        return _seeds(self, self.mean, level=_BOTH_SIDES, power=_POWER)
 
 
 def verdict(difference: float, *, noise: float) -> Verdict:
@@ -120,14 +124,14 @@ def equivalent(gap: Difference, *, margin: float, one_sided: bool) -> tuple[Verd
     """
     if gap.pairs < 2:
         return "cannot tell", None
-    reach = float(stdtrit(gap.pairs - 1, 0.95)) * gap.deviation / math.sqrt(gap.pairs)
+    reach = float(stdtrit(gap.pairs - 1, _ONE_SIDE)) * gap.deviation / math.sqrt(gap.pairs)
     worst = gap.mean if one_sided else -abs(gap.mean)
     if worst - reach > -margin:
         return "yes", None
     if worst + reach < -margin:
         return "no", None
     power = _POWER if one_sided or worst < -margin else _POWER_OF_TWO
-    return "cannot tell", _seeds(gap, worst + margin, quantiles=_ONE_SIDE + power)
+    return "cannot tell", _seeds(gap, worst + margin, level=_ONE_SIDE, power=power)
 
 
 def half_interval(values: Sequence[float]) -> float:
@@ -135,7 +139,7 @@ def half_interval(values: Sequence[float]) -> float:
     freedom = len(values) - 1
     if freedom < 1:
         return math.inf
-    return float(stdtrit(freedom, 0.975)) * deviation(values) / math.sqrt(len(values))
+    return float(stdtrit(freedom, _BOTH_SIDES)) * deviation(values) / math.sqrt(len(values))
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -261,12 +265,23 @@ def _beside_control(
     return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
 
 
-def _seeds(gap: Difference, difference: float, *, quantiles: float) -> int | None:
+def _seeds(gap: Difference, difference: float, *, level: float, power: float) -> int | None:
+    """The least number of seeds, more than there were, whose t-test at that level shows the difference with that power.
+
+    None where the difference is zero, or so small that more than `_MOST_SEEDS` are needed.
+    """
     if difference == 0:
         return None
-    seeds = (quantiles * gap.deviation / difference) ** 2
-    # Two for Student's t; and so many as there were did not do.
-    return max(math.ceil(seeds) + 2, gap.pairs + 1) if seeds < _MOST_SEEDS else None
+
+    def are_enough(seeds: int) -> bool:
+        error = gap.deviation / math.sqrt(seeds)
+        # Under this difference t follows the noncentral distribution; scipy's has no value (NaN) far from zero.
+        centre = min(abs(difference) / error, 10.0) if error else 10.0
+        return bool(nctdtr(seeds - 1, centre, stdtrit(seeds - 1, level)) <= 1 - power)
+
+    counts = range(gap.pairs + 1, _MOST_SEEDS + 1)
+    first = bisect_left(counts, True, key=are_enough)
+    return counts[first] if first < len(counts) else None
 
 
 def _needed(seeds: int | None) -> str:

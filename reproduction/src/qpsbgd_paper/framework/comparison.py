@@ -13,7 +13,7 @@ from qpsbgd_paper.framework.experiment import Event, Experiment, Job
 from qpsbgd_paper.framework.methods import Grid, Line, Options, extended
 from qpsbgd_paper.framework.result_files import as_json
 from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Pool
+from qpsbgd_paper.framework.workers import Workers
 
 MOST_POINTS = 64
 """Most points of a curve in a summary; the runs' own files hold every step."""
@@ -111,7 +111,7 @@ class Comparison(Experiment):
         """The claims of the paper, or of this project, about the figures."""
         return ()
 
-    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """First the choice of options, then the final runs; the total grows where grids are extended."""
         how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
         final = self.seeds * sum(len(self.lines(case)) for case in self.cases())

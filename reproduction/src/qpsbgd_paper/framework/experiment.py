@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from qpsbgd_paper.framework.result_files import as_json, environment
 from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Pool
+from qpsbgd_paper.framework.workers import Workers
 
 if TYPE_CHECKING:
     from typing import Self
@@ -41,7 +41,7 @@ class Experiment(ABC):
     seeds: int
 
     @abstractmethod
-    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """Do all that is not done yet, or all if `fresh`; yields (phase, jobs done, jobs in all) as it goes on."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Study(Experiment):
         ("paper" or "aim"), verdict ("yes", "no", "cannot tell" or "not run on hardware") and detail.
         """
 
-    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """Do all jobs that are not done yet."""
         jobs = self.jobs()
         yield "computing", 0, len(jobs)

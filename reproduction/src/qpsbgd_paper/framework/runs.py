@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from qpsbgd import __version__
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
-from qpsbgd_paper.framework.workers import Pool
+from qpsbgd_paper.framework.workers import Workers
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 from qpsbgd_qubo.annealers.frame_file import RecordingError
 from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
@@ -25,6 +28,9 @@ Result = dict[str, Any]
 Work = Callable[..., Result]
 _Outcome = tuple[Result, dict[str, str]]
 """A result, and what it was made with."""
+
+_ONE_RUN = threading.Lock()
+"""Held by the run of a cluster's worker: runs share torch's random numbers, so that a second one waits."""
 
 GO_ON = "Finished runs are kept; the same command, without --fresh, goes on from here."
 
@@ -62,7 +68,7 @@ def run_jobs(
     *,
     experiment: str,
     folder: Path,
-    workers: Pool | None = None,
+    workers: Workers | None = None,
     fresh: bool = False,
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
@@ -126,22 +132,26 @@ def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folde
     return present
 
 
-def _compute(tasks: Sequence[_Task], *, workers: Pool | None) -> Iterator[tuple[_Task, _Outcome]]:
-    if workers is None or not workers.takes(len(tasks)):
+def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tuple[_Task, _Outcome]]:
+    if workers is None:
         for task in tasks:
             yield task, _timed(task)
         return
     do = _timed if workers.shares_disk else _timed_elsewhere
     queue = iter(tasks)
     running: dict[Future[_Outcome], _Task] = {}
-    failed: list[RunFailed] = []
+    failures: list[RunFailed] = []
     killed: list[_Task] = []
 
     def begin() -> None:
-        if not failed and not killed:
-            # No more than there are processes: what has not begun when a job fails must not begin afterwards.
-            for task in islice(queue, max(0, workers.count - len(running))):
-                running[workers.submit(do, task)] = task
+        if failures or killed:
+            return
+        # No more than there are processes: what has not begun when a job fails must not begin afterwards.
+        for task in islice(queue, max(0, workers.count() - len(running))):
+            try:
+                running[workers.executor.submit(do, task)] = task
+            except workers.lost:
+                killed.append(task)
 
     begin()
     while running:
@@ -151,16 +161,16 @@ def _compute(tasks: Sequence[_Task], *, workers: Pool | None) -> Iterator[tuple[
             try:
                 finished.append((task, done.result()))
             except RunFailed as failure:
-                failed.append(failure)
+                failures.append(failure)
             except workers.lost:
                 killed.append(task)
+        del done  # Dask would compute again what is still referred to and lost with its worker
         begin()  # first, so that no process waits while results are written
         yield from finished
     if killed:
-        workers.stop()
-        failed.append(RunFailed(_killed(killed, workers.advice)))
-    if failed:
-        raise RunFailed("\n".join(map(str, failed))) from failed[0]
+        failures.append(RunFailed(_killed(killed, workers.advice)))
+    if failures:
+        raise RunFailed("\n".join(map(str, failures))) from failures[0]
 
 
 def _timed(task: _Task) -> _Outcome:
@@ -186,7 +196,8 @@ def _timed(task: _Task) -> _Outcome:
 
 def _timed_elsewhere(task: _Task) -> _Outcome:
     """The same on a machine without the folder of results: recordings of solvers last as long as the run."""
-    with TemporaryDirectory() as folder:
+    with _ONE_RUN, TemporaryDirectory() as folder:
+        torch.set_num_threads(1)
         return _timed(replace(task, path=Path(folder) / task.path.name))
 
 
