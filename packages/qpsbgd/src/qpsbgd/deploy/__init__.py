@@ -6,9 +6,10 @@ Torch is loaded only where a torch model is given; `load_packed` needs numpy and
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
 from qpsbgd_runtime import PackedModel, load_packed
@@ -134,11 +135,16 @@ def _known(packed: PackedModel) -> Shape:
 
 def packed_form(model: nn.Module | PackedModel, input_shape: Sequence[int] | None = None) -> PackedModel:
     """The packed model of a torch model; a packed model as it is."""
-    shape = None if input_shape is None else tuple(input_shape)
-    if shape is not None and not (shape and all(isinstance(size, int) and size > 0 for size in shape)):
-        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {input_shape}")
+    shape = None if input_shape is None else _sizes(input_shape)
     if isinstance(model, PackedModel):
         return model if shape is None else PackedModel(model.operations, shape)
     from qpsbgd.deploy.reading import read
 
     return PackedModel(read(model, shape), shape)
+
+
+def _sizes(input_shape: Any) -> Shape:
+    sizes = tuple(input_shape) if isinstance(input_shape, Iterable) else ()
+    if not (sizes and all(isinstance(size, Integral) and size > 0 for size in sizes)):
+        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {input_shape}")
+    return tuple(map(int, sizes))

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.modules import axis_of, known, module_of, to_numpy
+from qpsbgd.deploy.modules import axis_of, is_whole_number, known, module_of, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
 from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
@@ -133,12 +133,12 @@ class _Functions:
         batch, *rest = _listed(sizes if shape is None else (shape,))
         known_shape = self.builder.shape(value) if batch == -1 and -1 not in rest else None
         free = batch == -1 and -1 not in rest and (known_shape is None or math.prod(known_shape) == math.prod(rest))
-        if not (batch is BATCH or free) or not all(type(size) is int for size in rest):
+        if not (batch is BATCH or free) or not all(map(is_whole_number, rest)):
             raise ValueError(
                 f"{self.name} must keep the batch dimension first: x.view(x.shape[0], …) or x.flatten(1), not its size "
                 "as a number or as a part of a product"
             )
-        return self.builder.emit(Reshape(self.name, tuple(rest)), value)
+        return self.builder.emit(Reshape(self.name, tuple(map(int, rest))), value)
 
     def squeeze(self, value: Any, dim: int | None = None) -> Traced:
         shape = self._shape(value)
@@ -201,26 +201,35 @@ class _Functions:
             index = (*index[:at], *(slice(None),) * (1 + len(self._shape(value)) - named), *index[at + 1 :])
         if index[0] != slice(None):
             raise ValueError(f"{self.name} must take the whole batch: x[:, …]")
+        if len([one for one in index if isinstance(one, list) or (isinstance(one, Tensor) and one.ndim)]) > 1:
+            raise ValueError(f"{self.name} must have at most one list of numbers; take one after the other: x[:, …][…]")
         axis = 0
         for one in index[1:]:
+            rank = len(self._shape(value)) if isinstance(one, Tensor | list) else 0
             if one is None:
                 value = self.unsqueeze(value, axis + 1)
             elif one != slice(None):
                 value = self._part(value, axis, one)
-            axis += one is None or isinstance(one, slice)
+            axis += len(self._shape(value)) - rank + 1 if rank else one is None or isinstance(one, slice)
         return value
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
-        if type(index) is int:
-            start = index if index >= 0 else index + self._shape(value)[axis]
+        if is_whole_number(index):
+            start = int(index) if index >= 0 else int(index) + self._shape(value)[axis]
             return self.builder.emit(Slice(self.name, axis, start, start + 1, False), value)
         if not isinstance(index, slice | Tensor | list):
             raise ValueError(f"{self.name} must take numbers, ranges or constant lists of numbers, got {index!r}")
-        size = self._shape(value)[axis]
+        shape = self._shape(value)
+        size = shape[axis]
         if isinstance(index, slice) and (taken := range(size)[index]).step == 1:
             return self.builder.emit(Slice(self.name, axis, taken.start, taken.stop), value)
-        places = np.arange(size, dtype=np.int32)[index if isinstance(index, slice) else np.asarray(index)]
-        return self.builder.emit(Take(self.name, axis, places), value)
+        masks = isinstance(index, Tensor) and index.dtype == torch.uint8  # as torch still takes them
+        numbers = index if isinstance(index, slice) else np.asarray(index.bool() if masks else index)
+        places = np.arange(size, dtype=np.int32)[numbers]
+        found = self.builder.emit(Take(self.name, axis, places.ravel()), value)
+        if places.ndim == 1:
+            return found
+        return self.builder.emit(Reshape(self.name, (*shape[:axis], *places.shape, *shape[axis + 1 :])), found)
 
     def index_select(self, value: Any, dim: int, index: Tensor) -> Traced:
         return self._part(value, axis_of(self.name, dim), index)
@@ -312,7 +321,7 @@ _OTHER_SPELLINGS: dict[str, tuple[Any, ...]] = {
     "matmul": (torch.bmm, "bmm"),
     "transpose": (torch.swapaxes, "swapaxes"),
     "reshape": ("view",),
-    "pow": (torch.square, "square"),
+    "pow": (operator.ipow, torch.square, "square"),
     "getattr": (getattr,),
     # torch_geometric puts a function of its own in the place of torch.index_select, which calls this one.
     "index_select": (torch._VF.index_select,),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -122,9 +124,14 @@ def unsupported(name: str, module: nn.Module) -> ValueError:
 
 def axis_of(name: str, dim: Any) -> int:
     """A dimension of torch's, with the batch first, as one of a sample's."""
-    if type(dim) is not int or dim == 0:
+    if not is_whole_number(dim) or dim == 0:
         raise ValueError(f"{name} must leave the batch dimension 0 as it is, got dimension {dim!r}")
-    return dim - 1 if dim > 0 else dim
+    return int(dim) - 1 if dim > 0 else int(dim)
+
+
+def is_whole_number(value: Any) -> bool:
+    """Whether a size, a dimension or an index is a whole number, of numpy's too."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def known(name: str, shape: Shape | None) -> Shape:
@@ -156,9 +163,10 @@ def weighted(name: str, module: Any, *, integer: bool) -> ops.Weighted:
         weights = ops.Weights(array)
     if isinstance(module, DENSE):
         return ops.Dense(name, weights, integer)
-    sides = padded_sides(module)
-    window = ops.Window(module.kernel_size, module.stride, sides, module.dilation, module.padding_mode)
-    return ops.Convolution(name, weights, window, module.groups, integer)
+    sides = tuple((int(before), int(after)) for before, after in padded_sides(module))
+    size, stride, dilation = map(_ints, (module.kernel_size, module.stride, module.dilation))
+    window = ops.Window(size, stride, sides, dilation, module.padding_mode)
+    return ops.Convolution(name, weights, window, int(module.groups), integer)
 
 
 def gain_and_bias(name: str, module: Any) -> tuple[Array, Array]:
@@ -194,10 +202,10 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
     axis = 0 if isinstance(module, nn.GroupNorm) else -1
     scale = [] if weight is None and bias is None else [Scale(name, factor.ravel(), offset.ravel(), axis)]
     if isinstance(module, nn.GroupNorm):
-        groups, back = ops.Reshape(name, (module.num_groups, -1)), ops.Reshape(name, known(name, shape))
-        return [groups, Normalize(name, module.eps), back, *scale]
+        groups, back = ops.Reshape(name, (int(module.num_groups), -1)), ops.Reshape(name, known(name, shape))
+        return [groups, Normalize(name, float(module.eps)), back, *scale]
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
-    normal: list[Operation] = [Normalize(name, eps, isinstance(module, nn.LayerNorm)), *scale]
+    normal: list[Operation] = [Normalize(name, float(eps), isinstance(module, nn.LayerNorm)), *scale]
     if (dimensions := len(module.normalized_shape)) == 1:
         return normal
     sizes = known(name, shape)
@@ -214,17 +222,21 @@ def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) 
         first, last = (axis_of(name, dim) % len(sizes) for dim in (module.start_dim, module.end_dim))
         return ops.Reshape(name, (*sizes[:first], -1, *sizes[last + 1 :]))
     new: Any = module.unflattened_size
-    if not isinstance(module.dim, int) or module.dim == 0 or not all(isinstance(size, int) for size in new):
+    if not is_whole_number(module.dim) or module.dim == 0 or not all(map(is_whole_number, new)):
         raise refusal(name, module, "must unflatten a dimension other than the batch into a tuple of sizes")
     if shape is None and module.dim == 1:  # as behind a dense layer; the operation takes no other samples
-        return ops.Reshape(name, tuple(new))
+        return ops.Reshape(name, _ints(new))
     sizes = known(name, shape)
     axis = axis_of(name, module.dim) % len(sizes)
-    return ops.Reshape(name, (*sizes[:axis], *new, *sizes[axis + 1 :]))
+    return ops.Reshape(name, (*sizes[:axis], *_ints(new), *sizes[axis + 1 :]))
 
 
 def _sizes(value: Any, dimensions: int) -> Shape:
-    return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
+    return _ints(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
+
+
+def _ints(values: Sequence[Any]) -> Shape:
+    return tuple(map(int, values))
 
 
 def _pool_window(name: str, module: Any, shape: Shape | None) -> ops.Window:
@@ -277,26 +289,22 @@ def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps
     return made
 
 
-def _cast(dtype: Any = None, **_: Any) -> nn.Module:
-    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-        raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
-    return nn.Identity()
-
-
+_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+"""Operators that change their first argument."""
 _POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
 _ENDS = ("start_dim", "end_dim")
 _MAXIMUM = (*_POOL, "dilation", "ceil_mode", "return_indices")
 _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]], ...] = (
-    (nn.ReLU, (F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), ()),
-    (nn.ReLU6, (F.relu6,), ()),
-    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val")),
-    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope",)),
+    (nn.ReLU, (F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), ("inplace",)),
+    (nn.ReLU6, (F.relu6,), ("inplace",)),
+    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val", "inplace")),
+    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope", "inplace")),
     (nn.Tanh, (F.tanh, torch.tanh, "tanh", "tanh_"), ()),
     (nn.Sigmoid, (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), ()),
-    (nn.SiLU, (F.silu,), ()),
+    (nn.SiLU, (F.silu,), ("inplace",)),
     (nn.GELU, (F.gelu,), ("approximate",)),
-    (nn.Hardswish, (F.hardswish,), ()),
-    (nn.Hardsigmoid, (F.hardsigmoid,), ()),
+    (nn.Hardswish, (F.hardswish,), ("inplace",)),
+    (nn.Hardsigmoid, (F.hardsigmoid,), ("inplace",)),
     (nn.Softmax, (F.softmax, torch.softmax, "softmax"), ("dim",)),
     (nn.MaxPool1d, (F.max_pool1d, torch.max_pool1d), _MAXIMUM),
     (nn.MaxPool2d, (F.max_pool2d, torch.max_pool2d), _MAXIMUM),
@@ -310,20 +318,58 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
     (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
     (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
     (_clamp, (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
-    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
+    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training", "inplace")),
     (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
-    (_cast, ("to", "type"), ("dtype", "other")),
 )
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
 _WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
+_CASTS = ("to", "type")
 
 
 def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
     """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
+    if target in _CASTS:
+        return _cast(target, args, kwargs)
     make, names = _MODULE_OF.get(target, (None, ()))
     if make is None:
         return None
-    options = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k not in _WITHOUT_MEANING}
+    if len(args) > len(names):
+        raise ValueError(f"{_called(target)} must have at most {len(names)} arguments behind the first, got {args}")
+    options = {k: v for k, v in (_by_name(names, args) | kwargs).items() if k not in _WITHOUT_MEANING}
     if options.get("dtype", torch.float32) in (None, torch.float32):
         options.pop("dtype", None)
     return make(**options)
+
+
+def works_in_place(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a function or method, given its arguments behind the first, changes that one."""
+    _, names = _MODULE_OF.get(target, (None, ()))
+    by_name = _called(target).endswith("_") and not _called(target).endswith("__")
+    return target in _IN_PLACE or by_name or bool((_by_name(names, args) | kwargs).get("inplace"))
+
+
+def _called(target: Any) -> str:
+    return target if isinstance(target, str) else str(getattr(target, "__name__", target))
+
+
+def _by_name(names: Sequence[str], args: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, args, strict=False))
+
+
+def _cast(target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module:
+    """Nothing, for x.to() or x.type() with whatever arguments name a type of real numbers."""
+    if target == "type" and not (args or kwargs):
+        raise ValueError("the type of a value cannot be asked for; write x.dtype")
+    for given in (*args, *kwargs.values()):
+        if _is_whole(given):
+            raise ValueError(f"values are real numbers, which cannot become {given}; leave the conversion out")
+    return nn.Identity()
+
+
+def _is_whole(given: Any) -> bool:
+    """Whether an argument of x.to() or x.type() names a type other than real numbers."""
+    dtype = given.dtype if isinstance(given, Tensor) else given
+    if isinstance(dtype, torch.dtype):
+        return not dtype.is_floating_point
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
+    return name.endswith("Tensor") and not name.endswith(("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor"))

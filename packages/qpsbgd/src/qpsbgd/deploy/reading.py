@@ -17,19 +17,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.modules import refusal
+from qpsbgd.deploy.memory import Result, shared
+from qpsbgd.deploy.modules import refusal, works_in_place
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
 from qpsbgd.nn.tape import having
 from qpsbgd_runtime.operations import Operation, Shape
-
-_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-"""Functions that change their first argument."""
 
 _ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 """Modules of torch's own that are traced."""
@@ -90,6 +88,7 @@ class _Proxy(fx.Proxy):
     __isub__ = functools.partialmethod(_changed, operator.isub)
     __imul__ = functools.partialmethod(_changed, operator.imul)
     __itruediv__ = functools.partialmethod(_changed, operator.itruediv)
+    __ipow__ = functools.partialmethod(_changed, operator.ipow)
 
 
 class _Tracer(fx.Tracer):
@@ -104,7 +103,7 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.result: Any = None  # what the model returns
         self._builder = builder
-        self._values: dict[fx.Node, Any] = {}
+        self._results: dict[fx.Node, Result] = {}
         self._following = False
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -171,34 +170,59 @@ class _Tracer(fx.Tracer):
     def _value(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
             return operator.attrgetter(str(node.target))(self.root).detach()
-        return self._values[node]
+        return self._results[node].current()
 
     def _follow(self, node: fx.Node) -> None:
         """Compute a node; one whose shape is known gets a tensor like its result, without samples (0, …)."""
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._value)
         try:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._value)
+            if changes := self._changes_its_input(node, args, kwargs):
+                self._check_change(node, args)
             result = self._value(node) if node.op == "get_attr" else self._computed(node, args, kwargs)
             shape = self._builder.shape(result) if isinstance(result, Traced) else None
+            self._remember(node, result, args=args[1:], kwargs=kwargs, shape=shape, changes=changes)
         except (TypeError, ValueError) as error:
             frames = traceback.extract_stack()
             start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
             where = _users_line(frames[start:])
             raise RefusedError(f"{error}{f' (in {where})' if where else ''}") from error
-        if args and isinstance(result, Traced) and self._changes_its_input(node, kwargs):
-            for other in [key for key, value in self._values.items() if value is args[0]]:
-                self._values[other] = result
-        self._values[node] = result
         if isinstance(result, list):
             node.meta["parts"] = len(result)
         if isinstance(result, Tensor) or shape is not None:
             node.meta["like"] = result if shape is None else torch.empty(0, *shape)
 
-    def _changes_its_input(self, node: fx.Node, kwargs: dict[str, Any]) -> bool:
+    def _remember(
+        self, node: fx.Node, value: Any, *, args: Any, kwargs: Any, shape: Shape | None, changes: bool
+    ) -> None:
+        """Keep the result of a node, which may be the memory of its first argument or a part of it."""
+        source = self._results.get(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
+        result = Result(value, self._name(node), shape)
+        if source is not None and isinstance(source.value, Traced | list):
+            if changes:
+                source.change(value, result.name)
+                result = source
+            else:
+                target = self.root.get_submodule(str(node.target)) if node.op == "call_module" else node.target
+                rest, options = tree_map(lambda part: 1 if part is BATCH else part, (args, kwargs))
+                result = shared(target, source, value, result.name, rest, options) or result
+        self._results[node] = result
+
+    def _changes_its_input(self, node: fx.Node, args: Any, kwargs: dict[str, Any]) -> bool:
         if node.op == "call_module":
-            return bool(getattr(self.root.get_submodule(str(node.target)), "inplace", False))
-        named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        in_place = node.target in _IN_PLACE or (named.endswith("_") and not named.endswith("__"))
-        return in_place or bool(kwargs.get("inplace"))
+            module = self.root.get_submodule(str(node.target))
+            return bool(getattr(module, "inplace", False)) and not isinstance(module, kinds.SKIPPED)
+        return node.op != "get_attr" and works_in_place(node.target, args[1:], kwargs)
+
+    def _check_change(self, node: fx.Node, args: Any) -> None:
+        """Refuse changes in place of the model's own tensors, and of constants by values of the network."""
+        if not isinstance(args[0], Tensor):
+            return
+        kept = {tensor.untyped_storage().data_ptr() for tensor in (*self.root.parameters(), *self.root.buffers())}
+        if args[0].untyped_storage().data_ptr() in kept or any(isinstance(one, Traced) for one in tree_leaves(args)):
+            raise ValueError(f"{self._name(node)} changes a constant in place; write it as a new value")
+
+    def _name(self, node: fx.Node) -> str:
+        return ".".join([*list(node.meta.get("nn_module_stack") or {})[-1:], node.name])  # in the module with the call
 
     def _computed(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
@@ -214,7 +238,7 @@ class _Tracer(fx.Tracer):
             if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
                 raise refusal(target, module, "must be called with one tensor")
             return self._builder.apply(target, module, args[0])
-        name = ".".join([*list(node.meta.get("nn_module_stack") or {})[-1:], node.name])  # in the module with the call
+        name = self._name(node)
         given = tree_leaves((args, kwargs))
         if not any(isinstance(one, Traced) for one in given):
             return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
