@@ -121,6 +121,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
             step, length = integer_layer(straight[:layer], value), layer
         elif run:
             step, length = _real(stages[place : place + run], place + 1), run
+            sources = sources[:1]  # x + x takes its value twice
         else:
             step, length = _step(operations[place], value), 1
         place += length

@@ -90,9 +90,11 @@ def _normalize(operation: tensors.Normalize) -> Step:
     return normalize
 
 
+@np.errstate(over="ignore")
 def _sigmoid(x: Array) -> Array:
-    half = np.float32(0.5)
-    return half + half * np.tanh(half * x)  # never overflows
+    """As torch computes it: positive until exp overflows."""
+    share: Array = 1 / (1 + np.exp(-x))
+    return share
 
 
 @np.errstate(over="ignore")

@@ -7,6 +7,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
+from qpsbgd.deploy.graph_builder import LOWEST, GraphBuilder, Traced
 from qpsbgd.deploy.modules import axis_of, is_whole_number, known, module_of, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
 from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
@@ -23,9 +24,6 @@ from qpsbgd_runtime.unit_operations import Scale
 
 BATCH = object()
 """The size of the batch dimension, which stays free."""
-
-_LOWEST = -3e38
-"""Stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
 
 
 class _Functions:
@@ -47,6 +45,12 @@ class _Functions:
             return self.builder.emit(Combine(self.name, how), left, right)
         swapped = isinstance(right, Traced)
         value, other = (right, left) if swapped else (left, right)
+        shape = self.builder.shape(value)
+        if isinstance(other, Tensor) and shape is not None and other.ndim > 1 + len(shape):
+            raise ValueError(
+                f"{self.name} adds dimensions before the batch: a constant of {1 + len(shape)} dimensions at most, got "
+                f"shape {tuple(other.shape)}"
+            )
         if isinstance(other, Tensor) and other.numel() > 1:
             constant = to_numpy(other, self.name, nn.Module())
             while constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
@@ -264,10 +268,20 @@ class _Functions:
     def masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
         if not isinstance(mask, Tensor):
             raise ValueError(f"{self.name} must have a constant mask: a buffer")
-        hidden = mask.to(torch.bool)
-        if number <= -1e9:
-            return self._combined("add", value, hidden * _LOWEST)
-        return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * float(number))
+        hidden, fill = mask.to(torch.bool), float(number)
+        if fill == -math.inf:
+            return self._hidden(value, hidden)
+        if not math.isfinite(fill):
+            raise ValueError(f"{self.name} must fill in a finite number or -inf, got {fill}")
+        return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * fill)
+
+    def _hidden(self, value: Any, mask: Tensor) -> Traced:
+        """A value with −∞ where a constant mask is true."""
+        hidden = mask.numpy(force=True)
+        while hidden.ndim and len(hidden) == 1:  # the batch dimension, or one that is repeated anyway
+            hidden = hidden[0]
+        lowest = self._combined("add", value, mask * LOWEST)
+        return replace(lowest, hidden=hidden if lowest.hidden is None else hidden | lowest.hidden)
 
     def scaled_dot_product_attention(
         self,
@@ -288,9 +302,12 @@ class _Functions:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
             scores = self.masked_fill(scores, ~attn_mask, -math.inf)
+        elif isinstance(attn_mask, Tensor):
+            hidden, shape = (attn_mask == -math.inf).numpy(force=True), self._shape(scores)
+            scores = self._combined("add", scores, attn_mask.clamp(min=LOWEST))
+            self.builder.check_rows(self.name, hidden.reshape(hidden.shape[-len(shape) :]), shape, -1)
         elif attn_mask is not None:
-            mask = attn_mask if isinstance(attn_mask, Traced) else attn_mask.clamp(min=_LOWEST)
-            scores = self._combined("add", scores, mask)
+            scores = self._combined("add", scores, attn_mask)
         return self.matmul(self.builder.emit(Softmax(self.name, -1), scores), value)
 
     def _shape(self, value: Any) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +15,12 @@ from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
-from qpsbgd_runtime.tensor_operations import Activation, Combine
+from qpsbgd_runtime.tensor_operations import Activation, Combine, Softmax
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
+
+
+LOWEST = -3e38
+"""Stands for −∞ before a softmax: finite in float32, and nothing is left of it behind."""
 
 
 @dataclass(eq=False)
@@ -31,6 +36,7 @@ class Traced:
         real: The value in real numbers.
         small: The value in bits, or in whole numbers of up to 8 bits.
         steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
+        hidden: Where −∞ stands in place of the real number, which only a softmax takes: a constant (…) of booleans.
     """
 
     name: str = ""
@@ -41,6 +47,7 @@ class Traced:
     real: int | None = None
     small: int | None = None
     steps: Steps | None = None
+    hidden: Array | None = None
 
 
 class GraphBuilder:
@@ -73,12 +80,34 @@ class GraphBuilder:
     def emit(self, operation: Operation, *values: Traced) -> Traced:
         """The result of an operation: of bits or numbers of 8 bits where it moves those, otherwise of real numbers."""
         small, steps = values[0].small, values[0].steps
+        if any(value.hidden is not None for value in values):
+            return self._masked(operation, values)
         if small is None or not isinstance(operation, Reshape | MaxPool):
             return Traced(real=self._append(operation, *map(self.real, values)))
         if isinstance(operation, Reshape) and isinstance(self._operations[small - 1], Sign | Quantize):
             first = self._operations[small - 1]  # real numbers are easier to move than bits
             return Traced(small=self._append(first, self._append(operation, *first.inputs)), steps=steps)
         return Traced(small=self._append(operation, small), steps=steps)
+
+    def _masked(self, operation: Operation, values: Sequence[Traced]) -> Traced:
+        """The result of an operation on values of which −∞ stands for some; a softmax has none of them left."""
+        result = self.emit(operation, *(replace(value, hidden=None) for value in values))
+        hidden = functools.reduce(np.logical_or, [value.hidden for value in values if value.hidden is not None])
+        if isinstance(operation, Softmax):
+            self.check_rows(operation.name, hidden, kinds.known(operation.name, self.shape(result)), operation.axis)
+            return result
+        if not (isinstance(operation, Combine) and operation.how == "add"):
+            if not (isinstance(operation, Scale) and (operation.factor > 0).all()):
+                raise _only_softmax()
+        return replace(result, hidden=hidden)
+
+    def check_rows(self, name: str, hidden: Array, shape: Shape, axis: int) -> None:
+        """Refuse a mask with rows of which nothing is left for a softmax."""
+        if np.broadcast_to(hidden, shape).all(axis).any():
+            raise ValueError(
+                f"{name} has rows of which all numbers are masked by -inf, which torch makes NaN or 0; leave one number "
+                "in every row, or mask by -1e9"
+            )
 
     def chain(self, operations: Sequence[Operation], value: Traced) -> Traced:
         """The result of operations one after the other."""
@@ -88,6 +117,8 @@ class GraphBuilder:
 
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
+        if value.hidden is not None:
+            raise _only_softmax()
         if value.real is None:
             if value.small is not None:
                 one = np.ones(1, np.float32)
@@ -216,6 +247,10 @@ def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]
     before = [one for place, one in pools if place < min(norms, default=0)]
     after = [one for place, one in pools if place > max(norms, default=-1)]
     return (before, after) if len(before) + len(after) == len(pools) else None
+
+
+def _only_softmax() -> ValueError:
+    return ValueError("a value that is masked by -inf must go into a softmax; mask it by -1e9 instead")
 
 
 def _axis(layer: nn.Module, normed: bool) -> int | None:

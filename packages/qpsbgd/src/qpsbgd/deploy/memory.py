@@ -62,7 +62,10 @@ class Result:
     def view(self, value: Any, name: str, function: Callable[[Any], Any]) -> Result:
         """A result that shares the memory; `function` of the numbers of this one's elements gives its own."""
         result = Result(value, name, None)
-        result._numbers = None if self.numbers is None else function(self.numbers)
+        numbers = self.numbers
+        if isinstance(numbers, Tensor):
+            numbers = numbers.contiguous()  # torch's own may be, whose layout is not known here
+        result._numbers = None if numbers is None else function(numbers)
         result._changes, result._seen = self._changes, self._seen
         return result
 

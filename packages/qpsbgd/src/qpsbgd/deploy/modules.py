@@ -361,15 +361,15 @@ def _cast(target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module
     if target == "type" and not (args or kwargs):
         raise ValueError("the type of a value cannot be asked for; write x.dtype")
     for given in (*args, *kwargs.values()):
-        if _is_whole(given):
-            raise ValueError(f"values are real numbers, which cannot become {given}; leave the conversion out")
+        dtype = given.dtype if isinstance(given, Tensor) else given
+        if _is_whole(dtype):
+            raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
     return nn.Identity()
 
 
-def _is_whole(given: Any) -> bool:
+def _is_whole(dtype: Any) -> bool:
     """Whether an argument of x.to() or x.type() names a type other than real numbers."""
-    dtype = given.dtype if isinstance(given, Tensor) else given
     if isinstance(dtype, torch.dtype):
         return not dtype.is_floating_point
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
-    return name.endswith("Tensor") and not name.endswith(("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor"))
+    real = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor")
+    return isinstance(dtype, str) and dtype.endswith("Tensor") and not dtype.endswith(real)

@@ -132,7 +132,10 @@ class _Tracer(fx.Tracer):
             found = root_fn(root, value)
             if not isinstance(found, fx.Proxy):
                 raise RefusedError(_several(found))
-            self.result = self._value(found.node)
+            try:
+                self.result = self._value(found.node)
+            except ValueError as error:
+                raise RefusedError(str(error)) from error
             return found
 
         return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
