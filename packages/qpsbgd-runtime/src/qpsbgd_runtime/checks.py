@@ -58,7 +58,7 @@ def _rules(operation: ops.Operation) -> Rules:
             yield _is_end(axis), "units along the first or the last dimension"
             yield all(_is_list(v, "f4") and np.isfinite(v).all() for v in (factor, offset)), "finite factors in float32"
         case ops.Clip(low=low, high=high):
-            right = isinstance(low, int | float) and isinstance(high, int | float) and low <= high
+            right = isinstance(low, int | float) and isinstance(high, int | float) and float(low) <= float(high)
             yield right, "two limits in order"
         case ops.MaxPool(window=window):
             yield from _window_rules(window)

@@ -25,7 +25,9 @@ SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
 """What layers with integer sums take."""
 
 _MOST_SUM = 2**31 - 1  # sums have 32 bits, in kernels and in C
-_MOST_TAPS = 2**26  # pixels of all windows along one dimension; a window over 8000 of as many pixels has fewer
+MOST_TAPS = 2**26
+"""Pixels of all windows along the dimensions of images, for which there are tables; a window over 8000 of as many
+pixels has fewer."""
 
 
 class Value(NamedTuple):
@@ -102,28 +104,37 @@ class Window:
         Raises:
             ValueError: The window does not fit the image.
         """
-        if len(image) != len(self.size):
-            raise ValueError(f"images of {len(self.size)} dimensions and channels")
-        return [self._taps(size, dimension) for dimension, size in enumerate(image)]
+        counts = self.positions(image)
+        return [self._taps(size, count, dimension) for dimension, (size, count) in enumerate(zip(image, counts, strict=True))]
 
     def positions(self, image: Shape) -> Shape:
         """How many windows there are along each dimension; raises as `taps` does."""
-        return tuple(map(len, self.taps(image)))
+        if len(image) != len(self.size):
+            raise ValueError(f"images of {len(self.size)} dimensions and channels")
+        return tuple(self._count(size, dimension) for dimension, size in enumerate(image))
+
+    def count_taps(self, image: Shape) -> int:
+        """How many numbers `taps` gives; raises as it does."""
+        return sum(count * size for count, size in zip(self.positions(image), self.size, strict=True))
 
     def rows_and_columns(self, image: Shape) -> tuple[Array, Array]:
         """`taps` of an image of two dimensions; one of one dimension is one row."""
         taps = self.taps(image)
         return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
 
-    def _taps(self, size: int, dimension: int) -> Array:
-        window, stride = self.size[dimension], self.stride[dimension]
-        sides, dilation = self.sides[dimension], self.dilation[dimension]
-        count = (size + sum(sides) - dilation * (window - 1) - 1) // stride + 1
+    def _count(self, size: int, dimension: int) -> int:
+        window, sides = self.size[dimension], self.sides[dimension]
+        count = (size + sum(sides) - self.dilation[dimension] * (window - 1) - 1) // self.stride[dimension] + 1
         most = {"reflect": size - 1, "circular": size}.get(self.mode, max(sides))
         if count < 1 or max(sides) > most:
             raise ValueError("larger images")
-        if count * window > _MOST_TAPS:
+        if count * window > MOST_TAPS:
             raise ValueError("smaller windows, or images with less padding")
+        return count
+
+    def _taps(self, size: int, count: int, dimension: int) -> Array:
+        window, stride, dilation = self.size[dimension], self.stride[dimension], self.dilation[dimension]
+        sides = self.sides[dimension]
         taps = np.arange(count)[:, None] * stride + np.arange(window) * dilation - sides[0]
         if self.mode == "replicate":
             return taps.clip(0, size - 1)
@@ -190,6 +201,10 @@ class Operation:
         """What `shape_after` returns; a ValueError says what must go in. As a rule the same shape."""
         shape: Shape = shapes[0]
         return shape
+
+    def window_for(self, shape: Shape) -> Window | None:
+        """The window that moves over values of this shape; None for operations without one."""
+        return None
 
     def __str__(self) -> str:
         return f"{self.name} ({type(self).__name__})"
@@ -260,6 +275,10 @@ class Convolution(Weighted):
     groups: int = 1
     integer: bool = False
 
+    def window_for(self, shape: Shape) -> Window:
+        """The same for all shapes."""
+        return self.window
+
     def _shape(self, shape: Shape) -> Shape:
         units, channels = self.weights.shape[:2]
         if not shape or shape[0] != channels * self.groups:
@@ -297,6 +316,10 @@ class MaxPool(Operation):
     window: Window
 
     takes = ("real", *SMALL, "ints")
+
+    def window_for(self, shape: Shape) -> Window:
+        """The same for all shapes."""
+        return self.window
 
     def _shape(self, shape: Shape) -> Shape:
         return (*shape[:1], *self.window.positions(shape[1:]))

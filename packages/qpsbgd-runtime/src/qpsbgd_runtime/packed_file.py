@@ -31,17 +31,24 @@ except ImportError as error:
 
 ENTRY, VERSION = "qpsbgd packed model", 2
 
+_DAMAGES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading raises where a part is not of the type or the size that is expected there."""
 _PARTS: dict[str, type[Any]] = {"Steps": Steps, "Weights": Weights, "Window": Window}
 
 
 def save(model: PackedModel, path: Path) -> None:
-    """Write the model; the file is complete or not there at all."""
+    """Write the model; the file is complete, and one that `load` takes, or not there at all.
+
+    Raises:
+        ValueError: The model cannot be read again.
+    """
     tensors: dict[str, Array] = {}
     written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(model.operations)]
     content: dict[str, Any] = {"version": VERSION, "input_shape": model.input_shape, "operations": written}
     content["checksum"] = _checksum(content, tensors)
-    data = safetensors.numpy.save(tensors, {ENTRY: json.dumps(content)})
-    write_atomically(path, data)
+    text = json.dumps(content)
+    _model(json.loads(text), tensors)
+    write_atomically(path, safetensors.numpy.save(tensors, {ENTRY: text}))
 
 
 def load(path: Path) -> PackedModel:
@@ -56,18 +63,22 @@ def load(path: Path) -> PackedModel:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             content = _content(file.metadata() or {}, path)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            try:
+                return _model(content, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            except _DAMAGES as error:
+                raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a packed model, or is damaged or cut off: {error}") from error
-    try:
-        if content.pop("checksum", None) != _checksum(content, tensors):
-            raise ValueError("its checksum does not fit its content")
-        operations = tuple(_read(one, tensors) for one in content["operations"])
-        shape = content.get("input_shape")
-        shape = tuple(shape) if isinstance(shape, list) else shape
-        check(operations, shape)
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
+
+
+def _model(content: dict[str, Any], tensors: dict[str, Array]) -> PackedModel:
+    """The model of a file's content; a checksum, operations or a shape that are wrong raise one of `_DAMAGES`."""
+    if content.pop("checksum", None) != _checksum(content, tensors):
+        raise ValueError("its checksum does not fit its content")
+    operations = tuple(_read(one, tensors) for one in content["operations"])
+    shape = content.get("input_shape")
+    shape = tuple(shape) if isinstance(shape, list) else shape
+    check(operations, shape)
     return PackedModel(operations, shape)
 
 

@@ -42,13 +42,17 @@ def walk(operations: Sequence[Operation], shape: Shape) -> list[Stage]:
     """
     values, stages = [ops.Value("real", shape)], []
     last = last_uses(operations)
-    numbers = math.prod(shape)
+    numbers, taps = math.prod(shape), 0
     for number, operation in enumerate(operations, 1):
         sources = sources_of(operation, number)
         before = tuple(values[source] for source in sources)
         after = operation.result(*before)
         values.append(after)
         stages.append(Stage(operation, sources, before, after))
+        window = operation.window_for(before[0].shape)
+        taps += 0 if window is None else window.count_taps(before[0].shape[1:])
+        if taps > ops.MOST_TAPS:
+            raise ValueError(f"{operation} and what is before it must have windows of at most {ops.MOST_TAPS} pixels")
         numbers += math.prod(after.shape)
         if numbers > _MOST_NUMBERS:
             raise ValueError(f"{operation} would need memory for {numbers} numbers per sample, at most {_MOST_NUMBERS}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
 from qpsbgd_runtime import PackedModel, load_packed
+from qpsbgd_runtime.checks import check
 from qpsbgd_runtime.operations import Shape
 
 if TYPE_CHECKING:
@@ -137,10 +138,13 @@ def packed_form(model: nn.Module | PackedModel, input_shape: Sequence[int] | Non
     """The packed model of a torch model; a packed model as it is."""
     shape = None if input_shape is None else _sizes(input_shape)
     if isinstance(model, PackedModel):
-        return model if shape is None else PackedModel(model.operations, shape)
-    from qpsbgd.deploy.reading import read
+        packed = model if shape is None else PackedModel(model.operations, shape)
+    else:
+        from qpsbgd.deploy.reading import read
 
-    return PackedModel(read(model, shape), shape)
+        packed = PackedModel(read(model, shape), shape)
+    check(packed.operations, packed.input_shape)
+    return packed
 
 
 def _sizes(input_shape: Any) -> Shape:

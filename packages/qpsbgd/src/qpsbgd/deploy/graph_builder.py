@@ -178,15 +178,31 @@ class GraphBuilder:
         else:
             assert value.module is not None
             number, integer = value.sums, self._integer(value)
-            axis = _axis(value.module, bool(norms))
             gain, bias = kinds.gain_and_bias(value.name, value.module)
-            scales.insert(0, (value.name, gain * (1.0 if value.steps is None else value.steps.scale), bias))
+            layer = (value.name, gain * (1.0 if value.steps is None else value.steps.scale), bias)
+            if self._normed_rows(value, [one.module for one in norms]):
+                number, integer = self._scale([layer], -1, number, needed=integer), False
+            else:
+                axis = _axis(value.module, bool(norms))
+                scales.insert(0, layer)
+        return self._scale(scales, axis, number, needed=integer)
+
+    def _scale(self, scales: Sequence[tuple[str, Array, Array]], axis: int | None, number: int, *, needed: bool) -> int:
+        """A value, given by its number, behind scales that become one, unless that changes nothing and is not needed."""
         name, factor, offset = scales[0]
         for _, more, added in scales[1:]:
             factor, offset = more * factor, more * offset + added
-        if not (integer or (factor != 1).any() or offset.any()):
+        if not (needed or (factor != 1).any() or offset.any()):
             return number
         return self._append(Scale(name, _single(factor), _single(offset), axis), number)
+
+    def _normed_rows(self, value: Traced, norms: Sequence[Any]) -> bool:
+        """Whether batch norms behind a dense layer take another dimension for units than the layer, as of rows."""
+        if not norms or not isinstance(value.module, kinds.DENSE):
+            return False
+        if {norm.num_features for norm in norms} != {len(value.module.weight)}:
+            kinds.known(value.name, self.shape(value))
+        return len(self.shape(value) or ()) > 1
 
     def _integer(self, value: Traced) -> bool:
         """Whether a value has integer sums."""
@@ -202,10 +218,9 @@ class GraphBuilder:
             between.insert(0, source)
             source = source.parent
         layer, pools = source.module, _placed_pools(between)
-        if isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools:
-            modules = [
-                one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)
-            ]
+        modules = [one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)]
+        fusible = isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools
+        if fusible and not self._normed_rows(source, [one for one in modules if isinstance(one, kinds.NORMS)]):
             sums = LayerSums(layer, modules, source.name, source.steps)
             made = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
             axis = _axis(layer, any(isinstance(one, kinds.NORMS) for one in modules))
@@ -262,5 +277,6 @@ def _axis(layer: nn.Module, normed: bool) -> int | None:
 
 def _single(values: Array) -> Array:
     """In float32, and as one number where all are equal."""
-    values = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite numbers are refused later
+        values = values.astype(np.float32)
     return values[:1] if (values == values[0]).all() else values

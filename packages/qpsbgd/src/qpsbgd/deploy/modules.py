@@ -184,6 +184,8 @@ def norm_scale(name: str, norm: nn.modules.batchnorm._BatchNorm) -> tuple[Array,
     if norm.running_mean is None or norm.running_var is None:
         raise refusal(name, norm, "has no running statistics; build it with track_running_stats=True")
     mean, variance = (to_numpy(values, name, norm, np.float64) for values in (norm.running_mean, norm.running_var))
+    if not (variance + norm.eps > 0).all():
+        raise refusal(name, norm, "divides by a variance of 0; build it with eps=1e-5")
     factor = 1 / np.sqrt(variance + norm.eps)
     if norm.weight is not None:
         factor = factor * to_numpy(norm.weight, name, norm, np.float64)
