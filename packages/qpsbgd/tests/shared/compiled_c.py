@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 COMPILERS = [path for path in map(shutil.which, ("gcc", "clang")) if path]
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+STRICT = (
+    *("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"),
+    *("-Wconversion", "-Wshadow", "-Wdouble-promotion"),
+)
 SANITIZED = ("-fsanitize=undefined,address",)
 """Without optimisation, which would take twice as long to compile, and could hide what the sanitizers look for."""
 

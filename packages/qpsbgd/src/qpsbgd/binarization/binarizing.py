@@ -102,7 +102,8 @@ def binarize(
     device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
-    with Changes(copying.deepcopy(model) if copy else model) as changes, changes:
+    precise = torch.inference_mode(False), torch.autocast(device.type, enabled=False)
+    with precise[0], precise[1], Changes(copying.deepcopy(model) if copy else model) as changes, changes:
         changes.prepare()
         passes = Passes(changes.model, data)
         calls, reference = passes.calls(), None

@@ -2,7 +2,7 @@
 
 A pass ends where the next layer is called. What was computed before it is final, so that the outputs of modules that
 have ended, and of attention inside others, are kept and the next pass begins with them: all layers together cost about
-one forward pass.
+one forward pass, and another one to count how often modules are called.
 
 Passes through the float network beside it give the outputs t that a layer should have in a partly binary network:
 
@@ -147,10 +147,26 @@ class Passes:
         self._originals: dict[nn.Module, Any] = {}
 
     def calls(self) -> Counter[nn.Module]:
-        """How often the first batch's pass calls each module, in the order of the first calls.
+        """How often the pass of a batch calls each module, at most, in the order of the first calls.
 
-        A call counts twice if the pass also reads the module's weight elsewhere.
+        A call counts twice if a pass also reads the module's weight elsewhere, or calls the module before others that
+        come first in the passes of other batches.
         """
+        order, most = list[nn.Module](), Counter[nn.Module]()
+        for number in range(len(self.batches)):
+            calls, place = self._calls(number), 0
+            for module in calls:
+                if module not in most:
+                    order.insert(place, module)
+                elif order.index(module) < place:
+                    calls[module] += 1
+                place = max(place, order.index(module) + 1)
+            most |= calls
+        self._once = {module for module in order if most[module] == 1}
+        return Counter({module: most[module] for module in order})
+
+    def _calls(self, number: int) -> Counter[nn.Module]:
+        """The same for one batch."""
         found: Counter[nn.Module] = Counter()
         running: list[nn.Module] = []
         read: set[nn.Module] = set()
@@ -178,9 +194,8 @@ class Passes:
                 if not isinstance(module, torch.jit.ScriptModule):
                     hooks.enter_context(module.register_forward_pre_hook(count))
                     hooks.enter_context(module.register_forward_hook(after))
-            self.run(0)
+            self.run(number)
         found.update(read & set(found))
-        self._once = {module for module, number in found.items() if number == 1}
         return found
 
     def run(self, number: int) -> Any:
@@ -337,7 +352,11 @@ def arguments(model: nn.Module, batch: Any) -> Any:
 
 
 def answer(model: nn.Module, batch: Any) -> Any:
-    """A model's output for a tensor, a tuple of arguments or a dictionary of keyword arguments."""
+    """A model's output for a tensor, a tuple of arguments or a dictionary of keyword arguments.
+
+    The model gets copies of the tensors, which it may change in place.
+    """
+    batch = _copied(batch)
     try:
         if isinstance(batch, dict):
             return model(**batch)

@@ -46,13 +46,15 @@ def deploy(
 ) -> None:
     """Make a packed file (one bit per weight), C99 or ONNX of a trained network."""
     from qpsbgd.deploy import pack, to_c, to_onnx
+    from qpsbgd.deploy.c_code import file_names
 
     shape = _shape(input_shape)
     if out.exists() and out.samefile(model):
         raise ValueError(f"--out must not be the model's own file, got {out}")
     if to == "c":
         check_folder(out)
-    check_new(out / f"{name}.c" if to == "c" else out, force=force)
+    for file in [out / end for end in file_names(name)] if to == "c" else [out]:
+        check_new(file, force=force)
     found = _load(model, trust_pickle=trust_pickle)
     if to == "c":
         say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)))

@@ -40,9 +40,14 @@ class CSource:
         names = ", ".join(str(path) for path in self.files)
         numbers = "whole numbers only" if self.integer else "with floating point"
         return (
-            f"{names}: {self.flash_bytes:,} bytes of constants (flash), {self.ram_bytes:,} bytes of buffers (RAM), "
-            f"no heap, {numbers}"
+            f"{names}: {self.flash_bytes:,} bytes of constants (flash, without the code), {self.ram_bytes:,} bytes of "
+            f"buffers (RAM, without the stack), no heap, {numbers}"
         )
+
+
+def file_names(name: str) -> tuple[str, str, str]:
+    """The header, the source, and the program that reads samples."""
+    return f"{name}.h", f"{name}.c", f"{name}_main.c"
 
 
 def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape, name: str, word_bits: int) -> CSource:
@@ -175,16 +180,16 @@ class _Network:
         source = self._source(mathematics, **common)
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
-            read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
+            read = f"({first.type})nearest((double)(float)value / {name.upper()}_INPUT_STEP)"
         program = PROGRAM.format(
             **common,
             read=read,
             helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
-            show='"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]',
+            show='"%lld ", (long long)output[k]' if self.integer else '"%.9g ", (double)output[k]',
             library=" -lm" if mathematics else "",
             inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
         )
-        return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
+        return dict(zip(file_names(name), (header, source, program), strict=True))
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
         """The header's words on inputs and outputs, and the steps that they count."""

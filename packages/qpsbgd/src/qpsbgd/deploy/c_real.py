@@ -38,9 +38,9 @@ def _dense(operation: Dense, frame: Frame) -> str:
     samples = f"for (int32_t row = 0; row < {math.prod(before.shape[:-1])}; row++, in += {inputs}, out += {units}) {{"
     if not weights.binary:
         name = frame.array("weights", weights.array)
-        products = [f"sum{k} += row[k + {k}] * in[k + {k}];" for k in range(4)]  # four sums wait less for each other
+        products = [f"sum{k} += weight[k + {k}] * in[k + {k}];" for k in range(4)]  # four sums wait less for each other
         body = [
-            f"const float *row = {name} + unit * {inputs};",
+            f"const float *weight = {name} + unit * {inputs};",
             "float sum0 = 0.0f, sum1 = 0.0f, sum2 = 0.0f, sum3 = 0.0f;",
             "int32_t k = 0;",
             *(f"for (; k + 4 <= {inputs}; k += 4) {{", *products, "}"),
@@ -145,8 +145,8 @@ def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) ->
     body = [
         *(f"{before.type} patch[{count}], *to = patch;", over("dy", high), f"{over('dx', wide)} {{"),
         f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
-        f"const {before.type} *pixel = in + (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
-        *(over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : pixel[k];", "}"),
+        f"const int32_t pixel = (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
+        *(over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : in[pixel + k];", "}"),
         *(over("unit", units), "    out[unit] = 0;"),
         *tables.calls(source="patch", stride=1, use=use),
     ]

@@ -139,7 +139,6 @@ CHECK_ROWS = """\
 PROGRAM = """\
 /* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
    cc -std=c99 -O3 {name}.c {name}_main.c -o {name}{library} */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,18 +167,18 @@ int main(void)
         count = 0;
         sample++;
         if (!good || {name}_run(input, output) < 0) {{
-            fprintf(stderr, "sample %" PRId32 ": inputs must be {inputs}\\n", sample);
+            fprintf(stderr, "sample %ld: inputs must be {inputs}\\n", (long)sample);
             return 2;
         }}
-        printf("%" PRId32 ": ", {name}_classify(input));
+        printf("%ld: ", (long){name}_classify(input));
         for (int32_t k = 0; k < {prefix}_OUTPUTS; k++)
             printf({show});
         printf("\\n");
     }}
     if (found == EOF && count == 0)
         return 0;
-    fprintf(stderr, "sample %" PRId32 ": %d numbers between blanks are needed, %" PRId32 " read%s\\n", sample + 1,
-            {prefix}_INPUTS, count, found == EOF ? "" : " before something else");
+    fprintf(stderr, "sample %ld: %d numbers between blanks are needed, %ld read%s\\n", (long)sample + 1,
+            {prefix}_INPUTS, (long)count, found == EOF ? "" : " before something else");
     return 1;
 }}
 """

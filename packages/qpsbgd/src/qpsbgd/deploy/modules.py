@@ -274,6 +274,7 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
     largest = not isinstance(module, _ADAPTIVE_AVERAGES)
     sizes: Any = module.output_size
+    sizes = int(sizes) if is_whole_number(sizes) else sizes
     if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
         return [ops.AveragePool(name, None, True, dimensions)]
     return adaptive_pool(name, known(name, shape), sizes, largest=largest)

@@ -103,7 +103,7 @@ class _Graph:
                 bounds = [self.constant(bound) if np.isfinite(bound) else "" for bound in (low, high)]
                 return self.node("Clip", [x, *bounds])
             case ops.MaxPool():
-                return self.node("MaxPool", [x], **_window(operation.window))
+                return self._max_pool(operation.window, x)
             case ops.AveragePool(window=None):
                 return self.node("GlobalAveragePool", [x])
             case ops.AveragePool(window=ops.Window() as window, counts_padding=counts):
@@ -251,11 +251,22 @@ class _Graph:
         """Coefficients (bits, units or 1, 1, …)."""
         return np.reshape(weights.coefficients, (len(weights.array), -1, *(1,) * (len(weights.shape) - 1)))
 
+    def _max_pool(self, window: ops.Window, x: str) -> str:
+        options = _window(window)
+        if any(max(sides) >= size for sides, size in zip(window.sides, window.size, strict=True)):
+            # More than onnxruntime's pools add, as behind gaps under ceil_mode.
+            x = self.node("Pad", [x, self._pads(window), self.constant(np.finfo(np.float32).min)])
+            options["pads"] = [0] * len(options["pads"])
+        return self.node("MaxPool", [x], **options)
+
+    def _pads(self, window: ops.Window) -> str:
+        """What a window adds to an image, for a node Pad."""
+        return self.constant([0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)], np.int64)
+
     def _convolution(self, operation: ops.Convolution, x: str) -> str:
         window, options = operation.window, _window(operation.window)
         if window.mode != "zeros" and any(options["pads"]):
-            pads = [0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)]
-            x = self.node("Pad", [x, self.constant(pads, np.int64)], mode=_PADDING[window.mode])
+            x = self.node("Pad", [x, self._pads(window)], mode=_PADDING[window.mode])
             options["pads"] = [0] * len(options["pads"])
         return self.node("Conv", [x, self._weights(operation.weights)], **options, group=operation.groups)
 
