@@ -104,8 +104,8 @@ class Window:
         Raises:
             ValueError: The window does not fit the image.
         """
-        counts = self.positions(image)
-        return [self._taps(size, count, dimension) for dimension, (size, count) in enumerate(zip(image, counts, strict=True))]
+        pairs = zip(image, self.positions(image), strict=True)
+        return [self._taps(size, count, dimension) for dimension, (size, count) in enumerate(pairs)]
 
     def positions(self, image: Shape) -> Shape:
         """How many windows there are along each dimension; raises as `taps` does."""

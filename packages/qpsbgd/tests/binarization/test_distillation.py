@@ -101,7 +101,7 @@ def test_batches_are_repeated_in_their_order(student, teacher, batches):
     hook = teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
     distill(student, teacher, iter(batches[:3]), steps=7)
     hook.remove()
-    assert [next(k for k, batch in enumerate(batches) if batch is x) for x in shown] == [0, 1, 2, 0, 1, 2, 0]
+    assert [next(k for k, batch in enumerate(batches) if torch.equal(batch, x)) for x in shown] == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_a_loader_is_read_anew_in_every_pass(student, teacher, batches):

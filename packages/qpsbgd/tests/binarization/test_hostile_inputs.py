@@ -202,3 +202,77 @@ def test_nan_in_front_of_a_batch_norm_is_named():
     with pytest.raises(ValueError, match="2: its inputs hold NaN or infinite values"):
         binarize(model, [INPUTS], layers=["0"], copy=False)
     assert type(model[0]) is nn.Linear
+
+
+class Normalising(nn.Module):
+    """Changes its input in place, unless told otherwise."""
+
+    def __init__(self, in_place=True):
+        super().__init__()
+        self.first, self.second, self.in_place = nn.Linear(6, 8), nn.Linear(8, 3), in_place
+
+    def forward(self, x):
+        x = x.sub_(1).mul_(2) if self.in_place else (x - 1) * 2
+        return self.second(torch.relu(self.first(x)))
+
+
+def normalising():
+    torch.manual_seed(0)
+    changing, plain = Normalising(), Normalising(in_place=False)
+    plain.load_state_dict(changing.state_dict())
+    return changing, plain, [torch.randn(40, 6) for _ in range(3)]
+
+
+def parameters(model):
+    return torch.cat([value.detach().flatten() for value in model.state_dict().values()])
+
+
+@pytest.mark.parametrize("targets", ["own", "float"])
+def test_a_model_that_changes_its_input_sees_the_batches_as_they_are_in_every_pass(targets):
+    changing, plain, batches = normalising()
+    before = torch.stack(batches)
+    options = {"first": True, "last": True, "rounds": 1, "targets": targets}
+    found, expected = (binarize(model, batches, **options).model for model in (changing, plain))
+    assert torch.equal(torch.stack(batches), before)
+    assert torch.equal(parameters(found), parameters(expected))
+    distill(found, changing, batches, steps=4)
+    assert torch.equal(torch.stack(batches), before)
+
+
+class Looping(nn.Module):
+    """Calls a layer more often for short batches, and another one for those alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again, self.more, self.last = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(2 if len(x) == 20 else 1):
+            x = torch.relu(self.again(x))
+        return self.last(self.more(x) if len(x) == 20 else x)
+
+
+def test_calls_are_counted_in_all_batches():
+    batches = [torch.randn(40, 6), torch.randn(20, 6)]
+    with pytest.warns(UserWarning, match=r"again \(it is used more than once\)"):
+        report = binarize(Looping(), batches, first=True, last=True, rounds=1).report
+    assert [row.name for row in report.rows] == ["first", "more", "last"]
+
+
+def test_attention_leaves_the_random_state_of_torch_as_it_is():
+    layer, batch = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(4, 5, 8)
+    before = torch.get_rng_state()
+    binarize(layer, [batch], first=True, last=True, rounds=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16), torch.no_grad])
+def test_the_mode_of_the_caller_changes_nothing(mode):
+    _, plain, batches = normalising()
+    expected = binarize(plain, batches, first=True, last=True, rounds=1, targets="float").model
+    with mode():
+        inside = [batch.clone() for batch in batches]
+        found = binarize(plain, inside, first=True, last=True, rounds=1, targets="float").model
+    assert torch.equal(parameters(found), parameters(expected))
+    assert not any(value.is_inference() for value in found.state_dict().values())

@@ -29,8 +29,27 @@ def deploy(*arguments):
 
 def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path):
     text = deploy(packed, "--to", "c", "-o", tmp_path / "c", "--name", "digits")
-    assert "bytes of constants (flash, without the code)" in text and "bytes of buffers (RAM, without the stack)" in text
+    assert (
+        "bytes of constants (flash, without the code)" in text and "bytes of buffers (RAM, without the stack)" in text
+    )
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["digits.c", "digits.h", "digits_main.c"]
+
+
+@pytest.mark.parametrize("name", ["digits.h", "digits.c", "digits_main.c"])
+def test_no_file_of_c_is_replaced_unless_that_is_asked_for(name, packed, tmp_path):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=rf"{name} is there already: --force overwrites it"):
+        deploy(packed, "--to", "c", "-o", tmp_path, "--name", "digits")
+    assert (tmp_path / name).read_text() == "mine"
+    deploy(packed, "--to", "c", "-o", tmp_path, "--name", "digits", "--force")
+    assert (tmp_path / name).read_text() != "mine"
+
+
+@pytest.mark.parametrize("to", ["packed", "c", "onnx"])
+def test_a_shape_that_the_network_does_not_take_is_refused_and_nothing_is_written(to, packed, tmp_path):
+    with pytest.raises(ValueError, match=r"takes 20 numbers .*got shape \(28, 28\)"):
+        deploy(packed, "--to", to, "-o", tmp_path / "out", "--input-shape", "28,28")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_packed_file_becomes_onnx(packed, tmp_path):

@@ -67,6 +67,19 @@ def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, n
     assert "malloc" not in code
 
 
+@pytest.mark.parametrize("name", ["dense", "8-bit images", "8 bits, groups"])
+def test_sources_need_no_formats_of_the_headers_and_no_pixel_before_the_image(name, tmp_path, network_of):
+    """Newlib's headers lack PRId64, and a pointer before an array is undefined even where nothing is read."""
+    network = network_of(name)
+    _, code, program = (
+        file.read_text() for file in to_c(network.model, tmp_path, input_shape=network.input_shape).files
+    )
+    assert "PRI" not in program and "inttypes" not in program
+    for loop in code.split("for (int32_t dx")[1:]:
+        place = loop.find("pixel = in +")
+        assert place < 0 or "y < 0" not in loop[place:].split("}")[0]
+
+
 @needs_compiler
 @pytest.mark.parametrize("flags", [(), ("-O3", "-ffast-math"), SANITIZED])
 @pytest.mark.parametrize("name", ["real inputs", "hardtanh", "a pool first", "dense"])

@@ -1,16 +1,19 @@
 """Packed files under a right checksum whose arrays have other types than `pack` gives them."""
 
+import copy
 import json
 
 import numpy as np
 import pytest
 import torch
+from crafted import places
 from rewriting import rewritten
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_runtime import packed_file
+from qpsbgd_runtime import PackedModel, packed_file
+from qpsbgd_runtime.operations import MaxPool, Window
 
 
 @pytest.fixture
@@ -23,17 +26,26 @@ def path(tmp_path):
     return tmp_path / "net"
 
 
-def retype(path, name, dtype):
-    """Give an array another type, and the file its right checksum."""
+def parts(path):
     with packed_file.safetensors.safe_open(path, framework="numpy") as file:
         content = json.loads(file.metadata()[packed_file.ENTRY])
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    found = [key for key in tensors if key.endswith(f".{name}")]
-    assert found
-    tensors |= {key: tensors[key].astype(dtype) for key in found}
+        return content, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def write(path, content, tensors):
+    """The file with its right checksum."""
     del content["checksum"]
     content["checksum"] = packed_file._checksum(content, tensors)
     rewritten(path, packed_file.safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+
+
+def retype(path, name, dtype):
+    """Give an array another type, and the file its right checksum."""
+    content, tensors = parts(path)
+    found = [key for key in tensors if key.endswith(f".{name}")]
+    assert found
+    tensors |= {key: tensors[key].astype(dtype) for key in found}
+    write(path, content, tensors)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +67,51 @@ def test_an_array_of_its_own_type_is_read(name, path):
     expected = load_packed(path)(rows)
     retype(path, name, np.float32 if name == "factor" else np.int64 if name == "factors" else np.int32)
     np.testing.assert_array_equal(load_packed(path)(rows), expected)
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("BF16", 2), ("F8_E4M3", 4), ("F8_E5M2", 4)])
+def test_types_that_numpy_does_not_have_are_called_damage(dtype, factor, path):
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    name = next(key for key in header if key.endswith(".factor"))
+    header[name] |= {"dtype": dtype, "shape": [factor * header[name]["shape"][0]]}
+    text = json.dumps(header).encode()
+    rewritten(path, len(text).to_bytes(8, "little") + text + data[end:])
+    with pytest.raises(ValueError, match="is damaged"):
+        load_packed(path)
+
+
+def test_arrays_without_dimensions_are_called_damage(path):
+    content, tensors = parts(path)
+    for name, array in tensors.items():
+        write(path, content, tensors | {name: array.ravel()[0].reshape(())})
+        with pytest.raises(ValueError, match="is damaged"):
+            load_packed(path)
+
+
+def test_numbers_beyond_all_types_are_called_damage(tmp_path):
+    pack(nn.Sequential(nn.Linear(3, 3), nn.Hardtanh(), nn.LayerNorm(3), nn.LeakyReLU()), tmp_path / "net")
+    content, tensors = parts(tmp_path / "net")
+    inside = [place for place in places(content["operations"]) if isinstance(part(content["operations"], place), float)]
+    assert inside
+    for place in inside:
+        *path, last = place
+        crafted = copy.deepcopy(content)
+        part(crafted["operations"], path)[last] = 10**400
+        write(tmp_path / "net", crafted, tensors)
+        with pytest.raises(ValueError, match="is damaged"):
+            load_packed(tmp_path / "net")
+
+
+def part(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def test_windows_of_all_operations_share_one_budget(tmp_path):
+    pool = MaxPool("a", Window((8191,), (1,), ((4095, 4095),), (1,)))
+    pack(PackedModel((pool,), (1, 8191)), tmp_path / "net")
+    with pytest.raises(ValueError, match=r"a \(MaxPool\) .* windows of at most 67108864 pixels"):
+        pack(PackedModel((pool, pool), (1, 8191)), tmp_path / "net")

@@ -117,3 +117,13 @@ class Taken(nn.Module):
 def test_a_function_becomes_no_more_nodes_than_it_needs(function, nodes, tmp_path):
     to_onnx(Taken(function), tmp_path / "net.onnx", input_shape=(4, 5))
     assert [node.op_type for node in onnx.load(tmp_path / "net.onnx").graph.node] == [*nodes, "Identity"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "shape"),
+    [(nn.MaxPool1d(2, 4, 0, 4, ceil_mode=True), (2, 11)), (nn.MaxPool2d(3, 3, 1, 4, ceil_mode=True), (2, 9, 11))],
+)
+def test_windows_that_end_far_behind_the_image_are_pooled(pool, shape, tmp_path):
+    inputs = -1 - torch.rand(3, *shape)
+    to_onnx(nn.Sequential(pool), tmp_path / "net.onnx", input_shape=shape)
+    np.testing.assert_array_equal(outputs(tmp_path / "net.onnx", inputs.numpy()), pool(inputs).numpy())

@@ -9,7 +9,9 @@ from torch import nn
 
 from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
-from qpsbgd_runtime import packed_file
+from qpsbgd_runtime import PackedModel, packed_file
+from qpsbgd_runtime.operations import Dense, Sign, Weights
+from qpsbgd_runtime.unit_operations import Quantize, Steps
 
 
 @pytest.fixture
@@ -162,3 +164,54 @@ def test_the_shape_of_a_sample_is_kept(tmp_path):
     assert load_packed(tmp_path / "net.safetensors").input_shape == (1, 5, 6)
     pack(model, tmp_path / "net.safetensors")
     assert load_packed(tmp_path / "net.safetensors").input_shape is None
+
+
+def empty_norm(eps, variance):
+    norm = nn.BatchNorm1d(4, eps=eps)
+    norm.running_var.fill_(variance)
+    return norm
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([nn.Linear(4, 4), empty_norm(0, 0)], r"1 \(BatchNorm1d\) divides by a variance of 0"),
+        ([SignActivation(), BinaryLinear(4, 4), empty_norm(0, 0), SignActivation()], "divides by a variance of 0"),
+        ([nn.Linear(4, 4), empty_norm(1e-90, 0)], r"0 \(Scale\) must have finite factors in float32"),
+    ],
+)
+def test_nothing_is_written_that_could_not_be_read(layers, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        pack(nn.Sequential(*layers), tmp_path / "net")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_packed_model_that_is_not_as_pack_makes_it_is_not_written(tmp_path):
+    steps, signs = Steps(0, 15, 121), Weights(np.ones((1, 2, 3), bool))
+    for operations, shape in (((Quantize("a", steps),), (3,)), ((Sign("a"), Dense("b", signs, integer=True)), (7,))):
+        with pytest.raises(ValueError, match="must have whole numbers of 8 bits|takes 3 numbers"):
+            packed_file.save(PackedModel(operations, shape), tmp_path / "net")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("norm", [nn.RMSNorm(4, eps=0), nn.LayerNorm(4, eps=0), nn.GroupNorm(2, 4, eps=0)])
+def test_norms_that_add_nothing_are_kept(norm, tmp_path):
+    pack(nn.Sequential(nn.Linear(4, 4), norm), tmp_path / "net", input_shape=(4,))
+    inputs = np.random.default_rng(0).standard_normal((3, 4), np.float32)
+    assert np.isfinite(load_packed(tmp_path / "net")(inputs)).all()
+
+
+def test_sizes_may_be_whole_numbers_of_numpy(tmp_path):
+    i = np.int64
+    layers = [nn.Conv2d(1, 2, i(3), padding=i(1), dilation=(i(1), 1)), nn.MaxPool2d(i(2)), nn.AvgPool2d((i(2), 1))]
+    layers += [nn.GroupNorm(i(2), 2), nn.AdaptiveAvgPool2d(i(2)), nn.Flatten(i(1)), nn.Softmax(i(-1))]
+    model = nn.Sequential(*layers).eval()
+    pack(model, tmp_path / "net", input_shape=np.array([1, 8, 8]))
+    inputs = torch.randn(3, 1, 8, 8)
+    np.testing.assert_allclose(load_packed(tmp_path / "net")(inputs.numpy()), model(inputs).detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [20, (), (3, 0), (2.5,), "12"])
+def test_shapes_that_are_not_positive_sizes_are_refused(shape):
+    with pytest.raises(ValueError, match="input_shape must be the positive sizes of one sample"):
+        pack(nn.Linear(4, 4), input_shape=shape)

@@ -35,7 +35,7 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     for module in candidates:
         reason = refusal(module, uses)
         if not reason and calls.get(module, 0) != 1:
-            reason = "it is used more than once" if module in calls else "the first calibration batch never reaches it"
+            reason = "it is used more than once" if module in calls else "no calibration batch reaches it"
         if reason:
             reasons[module] = reason
     if layers is None:

@@ -18,7 +18,6 @@ from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, 
 from qpsbgd_runtime.tensor_operations import Activation, Combine, Softmax
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 
-
 LOWEST = -3e38
 """Stands for −∞ before a softmax: finite in float32, and nothing is left of it behind."""
 
@@ -96,17 +95,17 @@ class GraphBuilder:
         if isinstance(operation, Softmax):
             self.check_rows(operation.name, hidden, kinds.known(operation.name, self.shape(result)), operation.axis)
             return result
-        if not (isinstance(operation, Combine) and operation.how == "add"):
-            if not (isinstance(operation, Scale) and (operation.factor > 0).all()):
-                raise _only_softmax()
+        adds = isinstance(operation, Combine) and operation.how == "add"
+        if not adds and not (isinstance(operation, Scale) and (operation.factor > 0).all()):
+            raise _only_softmax()
         return replace(result, hidden=hidden)
 
     def check_rows(self, name: str, hidden: Array, shape: Shape, axis: int) -> None:
         """Refuse a mask with rows of which nothing is left for a softmax."""
         if np.broadcast_to(hidden, shape).all(axis).any():
             raise ValueError(
-                f"{name} has rows of which all numbers are masked by -inf, which torch makes NaN or 0; leave one number "
-                "in every row, or mask by -1e9"
+                f"{name} has rows of which all numbers are masked by -inf, which torch makes NaN or 0; leave one "
+                "number in every row, or mask by -1e9"
             )
 
     def chain(self, operations: Sequence[Operation], value: Traced) -> Traced:
@@ -188,7 +187,7 @@ class GraphBuilder:
         return self._scale(scales, axis, number, needed=integer)
 
     def _scale(self, scales: Sequence[tuple[str, Array, Array]], axis: int | None, number: int, *, needed: bool) -> int:
-        """A value, given by its number, behind scales that become one, unless that changes nothing and is not needed."""
+        """The value with a number behind scales, which become one, or none if they change nothing."""
         name, factor, offset = scales[0]
         for _, more, added in scales[1:]:
             factor, offset = more * factor, more * offset + added

@@ -261,7 +261,9 @@ class _Graph:
 
     def _pads(self, window: ops.Window) -> str:
         """What a window adds to an image, for a node Pad."""
-        return self.constant([0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)], np.int64)
+        return self.constant(
+            [0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)], np.int64
+        )
 
     def _convolution(self, operation: ops.Convolution, x: str) -> str:
         window, options = operation.window, _window(operation.window)

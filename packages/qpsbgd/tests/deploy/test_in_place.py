@@ -1,0 +1,231 @@
+"""Changes in place, as torch makes them: seen under all names of a tensor, and through views refused where used."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from qpsbgd.deploy import pack
+from qpsbgd.nn import BinaryLinear, SignActivation
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.layer, self.sign = function, BinaryLinear(6, 6), SignActivation()
+        self.relu, self.same, self.norm = nn.ReLU(inplace=True), nn.Identity(), nn.BatchNorm1d(4)
+        self.register_buffer("pos", torch.ones(4, 6))
+
+    def forward(self, x):
+        return self.function(self, self.layer(x))
+
+
+def preactivated(m, x):
+    shortcut = x.clone()
+    return m.layer(m.relu(x)) + shortcut
+
+
+def same_names(m, x):
+    y = m.same(F.dropout(x.detach(), 0.5, False))
+    y += 1
+    return x * y
+
+
+def signs_of_signs(m, x):
+    first = m.sign(x)
+    second = m.sign(first)
+    second += 1
+    return first * 3 + second
+
+
+def single_cat(m, x):
+    y = torch.cat([x], 1)
+    y.add_(1)
+    return x + 2 * y
+
+
+def power(m, x):
+    y = x
+    y **= 2
+    return x
+
+
+def by_position(m, x):
+    F.relu(x, True)
+    F.hardtanh(x, -0.5, 0.5, True)
+    return x
+
+
+def halves(m, x):
+    first, second = x.chunk(2, 1)
+    first = F.relu_(first)
+    return first * second
+
+
+def halves_one_by_one(m, x):
+    kept = []
+    for part in x.split(2, 1):
+        part.add_(1)
+        kept.append(part)
+    return kept[0] - kept[1]
+
+
+def changed_view(m, x):
+    flat = x.flatten(1)
+    flat += 1
+    return flat * 2
+
+
+def a_copy_by_index(m, x):
+    y = x[:, [0, 2]]
+    y.mul_(3)
+    return x[:, 1:3] + y
+
+
+FOLLOWED = (preactivated, same_names, signs_of_signs, single_cat, power, by_position, halves, halves_one_by_one)
+
+
+@pytest.mark.parametrize("function", [*FOLLOWED, changed_view, a_copy_by_index], ids=lambda one: one.__name__)
+def test_a_change_reaches_what_it_reaches_in_torch(function):
+    torch.manual_seed(0)
+    model, inputs = Calls(function).eval(), torch.randn(5, 4, 6)
+    packed = pack(model, input_shape=(4, 6))
+    np.testing.assert_allclose(packed(inputs.numpy()), model(inputs).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def part_of_a_tensor(m, x):
+    x[:, :2].mul_(10)
+    return x
+
+
+def all_of_a_tensor(m, x):
+    flat = x.flatten(1)
+    flat += 1
+    return x * 2
+
+
+def what_was_seen_before(m, x):
+    turned = x.transpose(1, 2)
+    m.relu(x)
+    return turned
+
+
+def parts_that_overlap(m, x):
+    first, second = x[:, :3], x[:, 2:]
+    first += 1
+    return second * 2
+
+
+def a_copy_or_not(m, x):
+    y = x.contiguous()
+    y += 1
+    return x * 2
+
+
+VIEWS = (part_of_a_tensor, all_of_a_tensor, what_was_seen_before, parts_that_overlap, a_copy_or_not)
+
+
+@pytest.mark.parametrize("function", VIEWS, ids=lambda one: one.__name__)
+def test_what_a_view_may_have_changed_is_refused_where_it_is_used(function):
+    with pytest.raises(ValueError, match=r"may share memory with what .* changes in place.*write .* x\.clone\(\)"):
+        pack(Calls(function), input_shape=(4, 6))
+
+
+@pytest.mark.parametrize("function", [lambda m, x: x + m.pos.mul_(2), lambda m, x: torch.ones(4, 6).add_(x)])
+def test_constants_are_not_changed(function):
+    model = Calls(function)
+    with pytest.raises(ValueError, match="changes a constant in place"):
+        pack(model, input_shape=(4, 6))
+    assert torch.equal(model.pos, torch.ones(4, 6))
+
+
+def test_a_value_may_be_added_to_itself():
+    inputs = np.random.default_rng(0).standard_normal((5, 4, 6), np.float32)
+    model = Calls(lambda m, x: x + x)
+    expected = model(torch.from_numpy(inputs)).detach().numpy()
+    np.testing.assert_allclose(pack(model, input_shape=(4, 6))(inputs), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: x[:, [2, 0], 1],
+        lambda m, x: x[:, [2, 0], 1:3],
+        lambda m, x: x[:, [2, 0], :, None],
+        lambda m, x: x[:, torch.tensor([[0, 1], [3, 2]]), 1:3],
+        lambda m, x: x[:, torch.tensor(1), [1, 0]],
+        lambda m, x: x[:, torch.tensor([True, False, True, False]), -1],
+        lambda m, x: m.norm(m.layer(x)),
+        lambda m, x: m.sign(m.norm(m.layer(m.sign(x)))),
+    ],
+)
+def test_indices_and_norms_take_the_dimension_that_torch_takes(function):
+    torch.manual_seed(0)
+    model, inputs = Calls(function).eval(), torch.randn(5, 4, 6)
+    nn.init.normal_(model.norm.weight)
+    packed = pack(model, input_shape=(4, 6))
+    np.testing.assert_allclose(packed(inputs.numpy()), model(inputs).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: x[:, [0, 1], [1, 0]], "at most one list of numbers"),
+        (lambda m, x: x + torch.ones(1, 1, 4, 6), "adds dimensions before the batch"),
+        (lambda m, x: x.to("cpu", torch.int64), "cannot become torch.int64"),
+        (lambda m, x: x.to(torch.ones(2) > 0), "cannot become torch.bool"),
+        (lambda m, x: x.type("torch.LongTensor"), "cannot become torch.LongTensor"),
+        (lambda m, x: F.softmax(x, -1, 3, torch.float64), "unexpected keyword|at most"),
+    ],
+)
+def test_what_would_be_other_numbers_is_refused(function, message):
+    with pytest.raises(ValueError, match=message):
+        pack(Calls(function), input_shape=(4, 6))
+
+
+MASK = torch.eye(4, 6, dtype=torch.bool)
+FULL = torch.ones(4, 6, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: x.masked_fill(MASK, -1e9),
+        lambda m, x: x.masked_fill(FULL, -1e9).softmax(-1),
+        lambda m, x: (x.masked_fill(MASK, -torch.inf) * 0.5 + m.pos).softmax(-1),
+    ],
+)
+def test_masks_fill_in_what_torch_fills_in(function):
+    model, inputs = Calls(function).eval(), torch.randn(5, 4, 6)
+    packed = pack(model, input_shape=(4, 6))
+    np.testing.assert_allclose(packed(inputs.numpy()), model(inputs).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: x.masked_fill(FULL, -torch.inf).softmax(-1), "rows of which all numbers are masked"),
+        (lambda m, x: F.scaled_dot_product_attention(x, x, x, FULL[:, :4] ^ FULL[:, :4]), "rows of which all"),
+        (lambda m, x: F.scaled_dot_product_attention(x, x, x, torch.full((4, 4), -torch.inf)), "rows of which all"),
+        (lambda m, x: x.masked_fill(MASK, -torch.inf), "must go into a softmax"),
+        (lambda m, x: F.relu(x.masked_fill(MASK, -torch.inf)), "must go into a softmax"),
+        (lambda m, x: (-x.masked_fill(MASK, -torch.inf)).softmax(-1), "must go into a softmax"),
+        (lambda m, x: x.masked_fill(MASK, torch.inf), "finite number or -inf"),
+    ],
+)
+def test_masks_that_leave_nothing_or_infinite_numbers_are_refused(function, message):
+    with pytest.raises(ValueError, match=message):
+        pack(Calls(function), input_shape=(4, 6))
+
+
+def test_a_sigmoid_is_as_small_as_torchs():
+    inputs = torch.tensor([[-100.0, -60.0, -20.0, 0.0, 20.0, 100.0]])
+    np.testing.assert_allclose(pack(nn.Sigmoid())(inputs.numpy()), inputs.sigmoid().numpy(), rtol=1e-5)
+    signs = nn.Sequential(Gated(), SignActivation())
+    np.testing.assert_array_equal(pack(signs)(inputs.numpy()), signs(inputs).detach().numpy())
+
+
+class Gated(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
