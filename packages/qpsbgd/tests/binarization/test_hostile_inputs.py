@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from qpsbgd import binarize
+from qpsbgd.binarization.distillation import distill
 from qpsbgd.nn import BinaryLinear
 
 
