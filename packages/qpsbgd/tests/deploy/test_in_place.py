@@ -141,9 +141,14 @@ def test_constants_are_not_changed(function):
     assert torch.equal(model.pos, torch.ones(4, 6))
 
 
-def test_a_value_may_be_added_to_itself():
+class Doubled(nn.Module):
+    def forward(self, x):
+        return x + x
+
+
+@pytest.mark.parametrize("model", [Doubled(), nn.Sequential(nn.Softmax(-1), Doubled(), BinaryLinear(6, 2))])
+def test_a_value_may_be_added_to_itself(model):
     inputs = np.random.default_rng(0).standard_normal((5, 4, 6), np.float32)
-    model = Calls(lambda m, x: x + x)
     expected = model(torch.from_numpy(inputs)).detach().numpy()
     np.testing.assert_allclose(pack(model, input_shape=(4, 6))(inputs), expected, atol=1e-6)
 

@@ -149,6 +149,6 @@ def packed_form(model: nn.Module | PackedModel, input_shape: Sequence[int] | Non
 
 def _sizes(input_shape: Any) -> Shape:
     sizes = tuple(input_shape) if isinstance(input_shape, Iterable) else ()
-    if not (sizes and all(isinstance(size, Integral) and size > 0 for size in sizes)):
+    if not (sizes and all(isinstance(size, Integral) and int(size) > 0 for size in sizes)):
         raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {input_shape}")
     return tuple(map(int, sizes))

@@ -227,9 +227,9 @@ class _Functions:
         size = shape[axis]
         if isinstance(index, slice) and (taken := range(size)[index]).step == 1:
             return self.builder.emit(Slice(self.name, axis, taken.start, taken.stop), value)
-        masks = isinstance(index, Tensor) and index.dtype == torch.uint8  # as torch still takes them
-        numbers = index if isinstance(index, slice) else np.asarray(index.bool() if masks else index)
-        places = np.arange(size, dtype=np.int32)[numbers]
+        if isinstance(index, Tensor) and index.dtype == torch.uint8:  # a mask, as torch still takes them
+            index = index.bool()
+        places = np.arange(size, dtype=np.int32)[index if isinstance(index, slice) else np.asarray(index)]
         found = self.builder.emit(Take(self.name, axis, places.ravel()), value)
         if places.ndim == 1:
             return found

@@ -218,8 +218,8 @@ class GraphBuilder:
             source = source.parent
         layer, pools = source.module, _placed_pools(between)
         modules = [one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)]
-        fusible = isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools
-        if fusible and not self._normed_rows(source, [one for one in modules if isinstance(one, kinds.NORMS)]):
+        rows = self._normed_rows(source, [one for one in modules if isinstance(one, kinds.NORMS)])
+        if isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools and not rows:
             sums = LayerSums(layer, modules, source.name, source.steps)
             made = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
             axis = _axis(layer, any(isinstance(one, kinds.NORMS) for one in modules))
