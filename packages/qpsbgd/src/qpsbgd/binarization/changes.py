@@ -56,7 +56,9 @@ class Changes:
             elif isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False
             elif type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
-                opened = ProjectedAttention.of(module)
+                devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
+                with torch.random.fork_rng(devices):  # torch's random state stays
+                    opened = ProjectedAttention.of(module)
                 self._opened[opened] = module
                 self._modes |= dict.fromkeys(opened.modules(), self._modes[module])
                 self.replace(module, opened.eval())

@@ -116,8 +116,7 @@ class ProjectedAttention(nn.Module):
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):  # torch's random state stays
-        layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, weight.device, weight.dtype)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, weight.device, weight.dtype)
     with torch.no_grad():
         layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:
