@@ -183,6 +183,7 @@ def test_indices_and_norms_take_the_dimension_that_torch_takes(function):
         (lambda m, x: x.to("cpu", torch.int64), "cannot become torch.int64"),
         (lambda m, x: x.to(torch.ones(2) > 0), "cannot become torch.bool"),
         (lambda m, x: x.type("torch.LongTensor"), "cannot become torch.LongTensor"),
+        (lambda m, x: F.dropout(x, 0.1), r"must end in evaluation; write F\.dropout\(x, p, self\.training\)"),
         (lambda m, x: F.softmax(x, -1, 3, torch.float64), "unexpected keyword|at most"),
     ],
 )

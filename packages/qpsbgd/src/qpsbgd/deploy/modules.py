@@ -292,6 +292,12 @@ def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps
     return made
 
 
+def _dropout(p: float = 0.5, training: bool = True) -> nn.Module:
+    if training and p > 0:
+        raise ValueError("dropout must end in evaluation; write F.dropout(x, p, self.training)")
+    return nn.Identity()
+
+
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
 """Operators that change their first argument."""
 _POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
@@ -321,7 +327,7 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
     (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
     (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
     (_clamp, (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
-    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training", "inplace")),
+    (_dropout, (F.dropout, F.dropout1d, F.dropout2d), ("p", "training", "inplace")),
     (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
 )
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
