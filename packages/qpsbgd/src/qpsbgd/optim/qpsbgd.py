@@ -14,7 +14,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
+from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import LateAnswer
 from qpsbgd.optim.parameters import Layers, Members
@@ -148,8 +148,7 @@ class QPSBGD(BinaryOptimizer):
             raise
         self._forget()
         if records is not None:
-            new = [] if self.binary_groups[0]["step"] else layers  # looked at once: it waits for a GPU
-            self._finish_step(*self._silent.messages(layers, moved), *vanished_inputs(new, self.state))
+            self._finish_step(*self._silent.messages(layers, moved))
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
