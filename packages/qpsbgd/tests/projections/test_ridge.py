@@ -384,7 +384,7 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
             ValueError,
             'projection must be one of "ridge", "spins", "polar", "printed" or an object',
         ),
-        ({"projection": "spin"}, ValueError, "did you mean 'spins'"),
+        ({"projection": "spin"}, ValueError, 'must be one of "ridge", "spins"'),
         ({"projection": Ridge}, TypeError, r"write Ridge\(\)"),
         ({"projection": 3}, ValueError, "projection must be"),
         ({"delta": 0.0}, ValueError, "delta must be a positive"),
