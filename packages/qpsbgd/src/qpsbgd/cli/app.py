@@ -28,8 +28,10 @@ SUMMARIES = {
     "deploy": "Make a packed file (one bit per weight), C99 or ONNX of a trained network.",
     "qpu": "Quantum annealers: costs before a run, and recordings.",
     "report": "Make one HTML page and the figures from the results of `qpsbgd run`.",
-    "run": "Run the paper's experiments: every method at its own best options, several seeds, results as JSON.",
-    "solve": "Solve a QUBO, an Ising problem, a graph's maximum cut, or a recorded family, from a file.",
+    "run": "Run experiments of the paper: every method at its own best options, several seeds, results as JSON.",
+    "solve": (
+        "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."
+    ),
     "solvers": "List the solvers, whether each can be used here and, if not, what is missing.",
 }
 """Lines of the overview, which loads no command."""
