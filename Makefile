@@ -68,7 +68,7 @@ docs: install ## Build the documentation into site/; any warning is an error
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(PIP) simulated-bifurcation openjij
-	for script in $(patsubst %,solvers/%,solver_claims solver_quality qpu_cost virtual_qpu general_qubo) training/bits deploy/deploy training/estimators; do $(BIN)/python reproduction/benchmarks/$$script.py || exit; done
+	for script in $(patsubst %,solvers/%,solver_claims solver_quality qpu_cost virtual_qpu general_qubo) deploy/deploy training/estimators; do $(BIN)/python reproduction/benchmarks/$$script.py || exit; done
 	$(BIN)/python reproduction/benchmarks/solvers/general_qubo.py time_to_target
 
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it

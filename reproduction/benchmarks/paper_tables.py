@@ -1,15 +1,11 @@
 """What the documents say of the paper's experiments, from the results of `qpsbgd run` in reproduction/results/paper."""
 
-from collections import Counter
-
 import numpy as np
 
 from benchmarks.tables import RESULTS, lines, markdown, results
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
-from qpsbgd_paper.framework.claims import Claim, judged
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.framework.methods import RIDGE, SPINS
-from qpsbgd_paper.report.overview import sentence
 from qpsbgd_paper.report.tables import mean_and_deviation
 from qpsbgd_qubo.files.atomic import without_checksum
 
@@ -18,12 +14,6 @@ UNTOLD = ("random encoder",)
 
 BEYOND = ("quality",)
 """Experiments that are not the paper's stand after them, before the digits of the demo."""
-
-FORMS = {
-    "qpsbgd-mean": "taken literally with a mean loss",
-    "qpsbgd-sum": "with a summed loss",
-    "qpsbgd-printed": "with its scale chosen",
-}
 
 
 def summaries():
@@ -90,42 +80,6 @@ def released_qubos():
     """Size and embedding of the released (D) path's QUBOs."""
     table = results("paper/embedding")["tables"][0]
     return markdown(table["head"], table["body"])
-
-
-def paper_summary():
-    """How many of the paper's statements hold, and how its form does beside BinaryConnect with and without a scale."""
-    reasons = (
-        "Two reasons for what does not: the equation leaves the size of the gradient open, and taken literally nearly "
-        "ignores it; and the networks are so small that five seeds, or layers that are never trained, rank methods by "
-        "chance ([claim by claim](docs/results.md), [what made its figures](docs/released.md))."
-    )
-    return " ".join(("- **Does the paper hold?**", sentence(summaries()), scales(), reasons))
-
-
-def scales():
-    """How often the paper's form is ahead of BinaryConnect, by the scale of its gradient."""
-    counted = {line: Counter(_beside_bc(line)) for line in FORMS}
-    told = [
-        f"{words} {counted[line]['yes']}, {counted[line]['cannot tell']} and {counted[line]['no']}"
-        for line, words in FORMS.items()
-    ]
-    return (
-        f"In {counted['qpsbgd-mean'].total()} settings QP-SBGD as printed is ahead of the better of BC (SGD) and "
-        f"BC (signSGD), cannot be told apart from it, and is behind it: {', '.join(told)}."
-    )
-
-
-def _beside_bc(line):
-    """The verdict on "better than BinaryConnect" in every case of the paper's experiments that has both readings."""
-    for summary in (results(f"paper/{name}") for name in EXPERIMENTS):
-        for case in summary.get("cases", ()):
-            rows = {row["line"]: row for row in case["rows"]}
-            rivals = tuple(name for name in ("bc-sgd", "bc-sign") if name in rows)
-            if rivals and {"qpsbgd-mean", line} <= rows.keys():
-                key = summary["metrics"][0]["key"]
-                values = {(case["case"], name, key): row["values"][key] for name, row in rows.items()}
-                higher = {key: summary["metrics"][0].get("higher", True)}
-                yield judged(Claim("", line, key, (case["case"],), rivals), values, higher)["verdict"]
 
 
 def two_machines():

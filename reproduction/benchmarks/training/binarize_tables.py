@@ -3,7 +3,7 @@
 from itertools import product
 
 import numpy as np
-from benchmarks.tables import crossed, grouped, labelled, lines, markdown, results, spread
+from benchmarks.tables import crossed, labelled, markdown, results, spread
 from benchmarks.training.binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
 from benchmarks.training.sentences import Sentences
 from matplotlib.figure import Figure
@@ -125,17 +125,6 @@ def distilled_sentences():
         cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
         body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
     return markdown(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
-
-
-def binarized_blocks():
-    """What the MLP's first layer loses whole and in blocks."""
-    rows = results("binarize_search")["blocks"]["rows"]
-    body = []
-    for (blocks, sweeps), (one, two) in grouped(rows, "blocks", "sweeps").items():
-        name = "whole" if blocks == 1 else f"{blocks} blocks, {sweeps} sweep{'s' * (sweeps > 1)}"
-        body.append(f"{name} | {100 * one['lost']:.2f} | {100 * two['lost']:.2f}")
-    body.append(f"rounding, scales fitted | {100 * one['rounding']:.2f} | {100 * two['rounding']:.2f}")
-    return lines("784 × 512, % of the output energy lost | 1 bit | 2 bits", body)
 
 
 def binarize_figure():

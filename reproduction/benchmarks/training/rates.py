@@ -12,7 +12,7 @@ file has not.
 
 The file also has the rows by which the default rate, ridge, scale and warm-up were chosen, those whose "dir" is not
 "default". benchmarks/rates.py of commit 39f20315 made them, with optimisers of its own and other text: those of gpt and
-gptdeep compare among themselves only. rates_figure.py draws docs/figures/rates.svg from them.
+gptdeep compare among themselves only.
 """
 
 import argparse

@@ -1,24 +1,6 @@
-"""The measured and computed parts of docs/scaling.md."""
+"""The tables of docs/scaling.md."""
 
-import math
-
-from benchmarks.tables import crossed, lines, results, spread
-
-from qpsbgd.projections.blocks import Blocks
-
-BLOCK, REFRESH = 1024, 20
-"""Defaults of QPSBGD."""
-
-
-def weights(layers):
-    return sum(n * m for n, m in layers)
-
-
-def grams(layers):
-    """Numbers in Q̄ of all layers."""
-    cut = [Blocks(1, n, m, math.ceil(n / BLOCK)) for n, m in layers]
-    return sum(blocks.count * blocks.width**2 for blocks in cut)
-
+from benchmarks.tables import lines, results
 
 NAMES = {
     "polar": "**QP-SBGD, polar (default)**",
@@ -58,38 +40,3 @@ def large_binarized():
     ]
     head = "bits per weight | error feedback | `binarize` | peak memory"
     return f"Nats per character; {start['loss']:.3f} with real weights.\n\n" + lines(head, body)
-
-
-def eight_gpus():
-    """What each of eight ranks would hold of that network, by the formulas of docs/scaling.md."""
-    found = results("large")
-    n = found["width"]
-    layers = [(n, 3 * n), (n, n), (n, 4 * n), (4 * n, n)] * found["layers"]
-    return (
-        f"**Eight GPUs, on paper.** With [FSDP2](processes.md) each rank holds an eighth of latent weights, gradients "
-        f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all). The polar factor needs all of a layer's S̄: every "
-        f"step gathers {4 * weights(layers) / 1e6:.0f} MB, layer by layer. The ridge sums Q̄ over the "
-        f"ranks at a renewal instead, but holds all of it and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) on "
-        f"every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
-        "give what one gives (packages/qpsbgd/tests/parallel/test_shards.py)."
-    )
-
-
-def ranks():
-    """What a rank sends in a step under DDP, by the formulas of docs/scaling.md."""
-    layers, parts = [(784, 512), (512, 512), (512, 10)], []
-    for size in (2, 64):
-        gradients, moments = (2 * (size - 1) / size * 4e-3 * n for n in (weights(layers), grams(layers) / REFRESH))
-        parts.append(f"{gradients:,.0f} kB of gradients and {moments:.0f} kB of moments on {size} ranks")
-    return f"A rank of 784-512-512-10 sends per step, on average, {' and '.join(parts)}."
-
-
-def sampled():
-    """Accuracy and time against the rows that are recorded of a pass."""
-    found, cells = results("sampled_rows"), {}
-    for row in found["results"]:
-        rows, name = "all" if row["rows"] is None else str(row["rows"]), row["projection"]
-        cells[rows, f"{name}, test accuracy in %"] = spread(row["scores"], 100, 2)
-        cells[rows, f"{name}, step"] = f"{row['ms per step']:.1f} ms"
-    settings = found["settings"]
-    return f"{settings['device']}, {settings['seeds']} seeds.\n\n{crossed('rows per pass', cells)}"

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import crossed, enumerated, grouped, labelled, markdown, results, spread
+from benchmarks.tables import crossed, grouped, labelled, markdown, results, spread
 from benchmarks.training import networks
 from benchmarks.training.training import METHODS, OURS, TASKS
 from matplotlib.figure import Figure
@@ -111,18 +111,6 @@ def winner():
         for ours in OURS
     ]
     return markdown(head, body)
-
-
-def remarks():
-    """Where a baseline with a lower mean is within noise of ours."""
-    lines = []
-    for ours in OURS:
-        for task, budget, rows in compared():
-            others = [m for m in baselines(rows) if ours in rows and judged(rows, ours, m) != "ahead"]
-            if others and best_baseline(task, rows) not in others:
-                names = enumerated(LABELS[m] for m in others)
-                lines.append(f"- {NAMES[ours]}: {TITLES[task]}, {amount(task, budget)}, against {names}")
-    return "\n".join(["Ahead of the best baseline, but not of one with a lower mean:", "", *lines])
 
 
 def verdicts():
@@ -246,21 +234,6 @@ def validated(rows, option, values):
     return cells, [f"{value:g}" for value in values]
 
 
-def bits():
-    found = results("bits")
-    by_bits = {
-        count: {row["method"]: spread(row["scores"], 100, 2) for row in rows}
-        for count, rows in grouped(found["rows"], "bits").items()
-    }
-    reference, settings = by_bits.pop(32)["adam"], found["settings"]
-    body = [[f"{count}", rows["ridge"], rows["bc-adam"]] for count, rows in by_bits.items()]
-    return (
-        f"{markdown(['bits per weight', LABELS['ridge'], LABELS['bc-adam, default']], body)}\n\nMNIST, network "
-        f"{settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, test accuracy in %. The same "
-        f"network with float weights, Adam at the best of {len(settings['float rates'])} rates: {reference}."
-    )
-
-
 VALIDATED = {"vgg": "VGG-small", "resnet20": "ResNet-20", "gpt": "GPT, 6 × 384", "gptdeep": "GPT, 12 × 192"}
 NETWORKS = {
     "vgg-5": "VGG-small, 5 epochs",
@@ -328,6 +301,11 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
     return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
 
 
+def today_shortly():
+    """The same with spins as the only other form."""
+    return today(forms=("spins",))
+
+
 def today_figure():
     """Scores on CIFAR-10's test images, one dot per run."""
     rows = [row for row in results("networks")["rows"] if not row["choosing"]]
@@ -341,13 +319,6 @@ def today_figure():
         labelled(axes, NETWORKS[task], "accuracy, %")
         axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
     return figure
-
-
-def lead(task):
-    """By how much the default is ahead of the best rival that was run, in the units of the scores."""
-    means = {method: np.mean([row["score"] for row in rows]) for method, rows in final_rows()[task].items()}
-    sign = -1 if task.startswith("gpt") else 1
-    return min(sign * (means["default"] - means[rival]) for rival in RIVALS if rival in means)
 
 
 def unseen():

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
+
+_HINT = "nothing was changed; choose another path, or check that its folder exists, is writable and has space"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that takes the place of `path` once it is complete; on failure, nothing changes there.
 
-    A symbolic link stays, and the file that it points to is replaced. An existing file keeps its permissions.
+    A symbolic link stays, and the file that it points to is replaced. A new file gets the permissions that the umask
+    allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
 
     Raises:
-        OSError: The file cannot be written; the message names `path`.
+        OSError: The file cannot be written; the message says why and names `path`.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(data)
+        return
     target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():  # a device or pipe, such as /dev/stdout
-            target.write_bytes(data)
-            return
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
-        file, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        try:
-            with os.fdopen(file, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            Path(name).chmod(mode)
-            Path(name).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        if target.is_symlink():  # even after `realpath`: the link leads back to itself
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        _replace(target, data)
     except OSError as error:
-        raise OSError(error.errno, f"{os.strerror(error.errno or 0)}; nothing was changed", str(path)) from error
+        raise OSError(error.errno, f"{error.strerror}; {_HINT}", str(path)) from error
 
 
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _replace(target: Path, data: bytes) -> None:
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise

@@ -15,8 +15,8 @@ import numpy as np
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.kernels.reference_real import PANEL, Kind, RealStep
 from qpsbgd_runtime.operations import Array, Shape, words_of
+from qpsbgd_runtime.real_step import PANEL, Kind, RealStep
 from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.tensor_operations import Combine, Mean
 from qpsbgd_runtime.unit_operations import Scale

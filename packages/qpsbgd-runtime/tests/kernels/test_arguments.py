@@ -5,8 +5,6 @@ import pytest
 
 from qpsbgd_runtime.kernels import kernels
 
-pytestmark = pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")
-
 
 def byte_layer(images, *, rows=1, units=2, out=None, channels=4, high=1, wide=1, tap=0):
     """Sums of one pixel each, at `rows` positions."""

@@ -9,13 +9,20 @@ from typer.testing import CliRunner
 import qpsbgd
 from qpsbgd import cli
 from qpsbgd.cli import solvers as listing
-from qpsbgd.cli.app import application
+from qpsbgd.cli.app import SUMMARIES, application
 from qpsbgd.solvers import SOLVERS
 from qpsbgd_qubo.console import degrade, rich_table
+
+WIDE = {"COLUMNS": "400", "TERMINAL_WIDTH": "400"}
 
 
 def test_the_version_is_printed():
     assert CliRunner().invoke(application(), ["--version"]).stdout.strip() == qpsbgd.__version__
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_overview_says_of_a_command_what_its_own_help_says(name):
+    assert SUMMARIES[name] in " ".join(CliRunner().invoke(application(name), [name, "--help"], env=WIDE).stdout.split())
 
 
 @pytest.fixture

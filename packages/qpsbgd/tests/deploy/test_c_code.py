@@ -9,7 +9,7 @@ from compiled_c import COMPILERS, SANITIZED, STRICT, built, needs_compiler, outp
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c
-from qpsbgd.deploy.c_values import _integer, float_text, nested
+from qpsbgd.deploy.c_values import Constants, float_text, nested
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
@@ -222,5 +222,7 @@ def test_statements_are_indented_as_their_braces_ask():
 
 def test_numbers_are_written_as_constants_of_their_type():
     assert [float_text(value) for value in (1, -0.5, 1e30, 1 / 3)] == ["1.0f", "-0.5f", "1e+30f", "0.333333333f"]
-    ends = (2**31 - 1, 1 - 2**31, 2**31, -(2**31))
-    assert list(map(_integer, ends)) == ["2147483647", "-2147483647", "INT64_C(2147483648)", "INT64_C(-2147483648)"]
+    constants = Constants(word=32)
+    constants.array("ends", np.array([2**31 - 1, 1 - 2**31, 2**31, -(2**31)]))
+    ends = "2147483647, -2147483647, INT64_C(2147483648), INT64_C(-2147483648)"
+    assert constants.texts == [f"static const int64_t ends[4] = {{\n    {ends}\n}};\n"]

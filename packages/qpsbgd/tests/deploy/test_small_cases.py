@@ -9,7 +9,7 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
-from qpsbgd.deploy.thresholds import LayerSums, _line
+from qpsbgd.deploy.thresholds import LayerSums
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.unit_operations import Requantize
 
@@ -94,16 +94,6 @@ def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin, seed):
         model = nn.Sequential(begin(), BinaryLinear(inputs, 12, gain=0.5), norm, end).eval()
         every = torch.tensor(list(itertools.product((-2.0, -1.0, 0.0, 1.0), repeat=inputs)))
         np.testing.assert_array_equal(pack(model)(every.numpy()), model(every).detach().numpy())
-
-
-@pytest.mark.parametrize(
-    ("levels", "slope", "start"), [(1, 0.3, 0.1), (4, 0.3, 0.1), (9, 2.7, -1.3), (255, 0.01137, 3.2)]
-)
-def test_a_line_reaches_every_level_at_its_boundary_and_no_number_needs_an_exception(levels, slope, start):
-    wanted = np.arange(1, levels + 1)[:, None]
-    boundaries = np.ceil((wanted - start) / slope)
-    slopes, starts = _line(wanted, boundaries, np.ones_like(boundaries, bool))
-    assert (slopes * boundaries + starts >= wanted).all() and (slopes * (boundaries - 1) + starts < wanted).all()
 
 
 def test_a_line_is_exact_without_exceptions_up_to_the_largest_sum():

@@ -68,15 +68,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(rows, tmp_path):
         assert torch.equal(one, other)
 
 
-def test_a_schedule_of_the_trainer_beside_steps_is_reported(rows, tmp_path):
-    def optimizer(model):
-        return QPSBGD(model, steps=16, real=True)
-
-    with pytest.warns(UserWarning, match="so does steps=16: the two multiply"):
-        trainer(Classifier(), rows, tmp_path, optimizer=optimizer).train()
-    trainer(Classifier(), rows, tmp_path, optimizer=optimizer, lr_scheduler_type="constant").train()
-
-
 def test_gpt2_is_converted_and_trained(tmp_path):
     config = transformers.GPT2Config(
         vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0

@@ -115,13 +115,3 @@ def test_a_layer_made_on_meta_saves_a_state_too():
     other = BinaryLinear(4, 2, bits=2)
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other.weight, layer.weight)
-
-
-def test_latent_weights_saved_before_there_were_marks_load_as_the_message_says():
-    torch.manual_seed(0)
-    saved, model = (convert(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), first=True) for _ in range(2))
-    state = {name: value for name, value in saved.state_dict().items() if MARK not in name}
-    with pytest.raises(RuntimeError, match=r"\{\*\*model.state_dict\(\), \*\*state\}"):
-        model.load_state_dict(state)
-    model.load_state_dict({**model.state_dict(), **state})
-    assert torch.equal(model[0].weight, saved[0].weight)

@@ -129,17 +129,6 @@ def test_a_parameter_claimed_wrongly_raises_and_is_named(optimizers, message):
         check_claimed(model, *optimizers(model))
 
 
-@pytest.mark.parametrize("make", [lambda m: BinaryConnect(m), lambda m: ProxQuant(m, rate=0.1)], ids=["bc", "prox"])
-def test_a_gradient_of_nan_is_refused_and_changes_nothing(make):
-    layer = BinaryLinear(3, 2)
-    optimizer = make(layer)
-    before = layer.weight.detach().clone()
-    (layer(torch.randn(4, 3)) * torch.nan).sum().backward()
-    with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*NaN"):
-        optimizer.step()
-    assert torch.equal(layer.weight, before)
-
-
 COMPUTED = {
     "weight_norm": lambda layer: nn.utils.parametrizations.weight_norm(layer),
     "spectral_norm": lambda layer: nn.utils.parametrizations.spectral_norm(layer),
@@ -156,31 +145,9 @@ def test_a_weight_that_is_computed_from_others_is_refused_with_the_reason(make, 
         make(model)
 
 
-def test_a_model_without_binary_layers_is_sent_to_convert():
-    with pytest.raises(ValueError, match=r"no binary layer.*qpsbgd\.nn\.convert\(model\)"):
-        QPSBGD(nn.Linear(2, 2))
-
-
 def test_the_default_rate_is_relative_and_nothing_else():
     with pytest.raises(ValueError, match="the default learning rate is relative"):
         QPSBGD(BinaryLinear(3, 2), relative=False)
-
-
-@pytest.mark.parametrize("make", [lambda layer: QPSBGD(layer, steps=2), lambda layer: BinaryConnect(layer, steps=2)])
-def test_steps_after_the_last_one_are_warned_of_once(make):
-    layer = BinaryLinear(3, 2)
-    optimizer = make(layer)
-
-    def step():
-        optimizer.zero_grad()
-        layer(torch.randn(4, 3)).sum().backward()
-        optimizer.step()
-
-    step()
-    step()
-    with pytest.warns(UserWarning, match="steps=2"):
-        step()
-    step()  # a second warning would be an error
 
 
 def test_the_state_of_a_single_layer_is_taken_over():

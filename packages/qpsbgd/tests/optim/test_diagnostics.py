@@ -145,59 +145,9 @@ def test_copies_warn_too(make):
         assert len(caught(lambda copied=copied, optimizer=optimizer: train(copied, optimizer.step))) == 1
 
 
-def test_a_scheduler_that_lowers_a_rate_with_steps_is_reported_once():
-    model = network()
-    for make in (QPSBGD, BinaryConnect):
-        optimizer = make(model, steps=20, real=True)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
-        found = caught(lambda step=optimizer.step, fall=schedule.step: train(model, step, fall))
-        assert len(found) == 1
-        assert "so does steps=20: the two multiply" in found[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "schedule"),
-    [
-        ({}, lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)),
-        ({"steps": 20}, lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3)),
-        ({"steps": 20}, lambda optimizer: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
-    ],
-    ids=["no steps", "warm-up", "constant"],
-)
-def test_one_schedule_and_a_warm_up_are_fine(options, schedule):
-    model = network()
-    optimizer = QPSBGD(model, real=True, **options)
-    change = schedule(optimizer).step
-    assert caught(lambda: train(model, optimizer.step, change)) == []
-
-
-def test_the_schedule_of_real_parameters_counts_as_well():
-    model = network()
-    optimizer = QPSBGD(model, real={"steps": 20})
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    assert len(caught(lambda: train(model, optimizer.step, schedule.step))) == 1
-
-
 def test_a_layer_has_ten_steps_before_it_is_missed():
     model, unused = nn.Sequential(BinaryLinear(6, 3)), BinaryLinear(2, 2)
     optimizer = QPSBGD([model, unused])
     assert not caught(lambda: train(model, optimizer.step, count=9))
     (found,) = caught(lambda: train(model, optimizer.step, count=1))
     assert "has recorded nothing in 10 steps" in found
-
-
-@pytest.mark.parametrize(("size", "count"), [(1e-24, 1), (1e-20, 0), (0.0, 0)])
-def test_inputs_whose_squares_vanish_are_reported_once(size, count):
-    torch.manual_seed(0)
-    model = BinaryLinear(6, 3)
-    optimizer = QPSBGD(model)
-
-    def run():
-        for _ in range(3):
-            optimizer.zero_grad()
-            (model(size * torch.randn(16, 6)) * 1e20).sum().backward()
-            optimizer.step()
-
-    found = caught(run)
-    assert len(found) == count
-    assert all("BinaryLinear" in text and "squares vanish in torch.float32 (scale them up)" in text for text in found)

@@ -1,7 +1,5 @@
 import copy
-import math
 import random
-import warnings
 
 import pytest
 import torch
@@ -12,8 +10,6 @@ from torch.fx import symbolic_trace
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.optim import chains
-from qpsbgd.optim.diagnostics import SignChanges
-from qpsbgd.optim.monitor import Monitor
 from qpsbgd.optim.rates import default_rate, schedule
 
 
@@ -252,95 +248,6 @@ def test_the_rate_rises_to_its_full_size_and_ends_at_zero(kind, steps):
 def test_a_run_of_unknown_length_has_a_constant_rate():
     assert {schedule(step, None, 0.1) for step in (0, 5, 10**6)} == {1.0}
     assert default_rate(1.0, layers=1, norms=0, steps=None) == default_rate(1.0, layers=1, norms=0, steps=4000)
-
-
-@pytest.mark.parametrize("lr", [math.inf, math.nan, -1.0])
-def test_rates_that_are_not_finite_are_refused(lr):
-    with pytest.raises(ValueError, match="lr must be"):
-        QPSBGD(BinaryLinear(4, 2), lr=lr)
-
-
-@pytest.mark.parametrize("warmup", [-0.1, 1.0, math.nan])
-def test_a_warmup_is_a_share_below_one(warmup):
-    with pytest.raises(ValueError, match="warmup must be"):
-        QPSBGD(BinaryLinear(4, 2), steps=10, warmup=warmup)
-
-
-def test_states_from_before_there_was_a_warmup_keep_their_rate():
-    layer = BinaryLinear(4, 2, bias=True)
-    saved = QPSBGD(layer, lr=0.02, steps=50, real=True).state_dict()
-    for group in saved["param_groups"]:
-        del group["warmup"]
-    optimizer = QPSBGD(layer, steps=50, real=True)
-    optimizer.load_state_dict(saved)
-    assert [(group["lr"], group["warmup"]) for group in optimizer.param_groups] == [(0.02, 0.0), (3e-3, 0.0)]
-    assert not any("warmup" in group for group in saved["param_groups"]), "what was passed stays as it is"
-
-
-def run(model, optimizer, steps):
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(8, 16)).square().sum().backward()
-        optimizer.step()
-
-
-def test_one_warning_tells_that_hardly_any_sign_changes():
-    model = nn.Sequential(BinaryLinear(16, 64))
-    with pytest.warns(UserWarning, match=r"after 200 steps only .* of the signs have changed") as caught:
-        run(model, QPSBGD(model, lr=1e-9), 205)
-    assert len(caught) == 1
-
-
-def test_one_warning_tells_that_a_third_of_the_signs_change_at_once():
-    weight, changes = torch.randn(50, 20), SignChanges()
-    assert not list(changes.messages([weight], step=1, steps=10))
-    (found,) = changes.messages([-weight], step=2, steps=10)
-    assert "100% of the signs changed in one step" in found
-    assert not list(changes.messages([weight], step=200, steps=10))
-
-
-def test_a_run_at_the_default_gives_no_warning():
-    model = nn.Sequential(BinaryLinear(16, 64), nn.Hardtanh(), BinaryLinear(64, 4))
-    run(model, QPSBGD(model, steps=210), 210)
-
-
-def warnings_of_a_run(losses, *, closure):
-    """Of a run with these losses, known from a closure or from a monitor."""
-    model = nn.Sequential(BinaryLinear(4, 4))
-    optimizer = QPSBGD(model, steps=210, real=False)
-    with Monitor(model, optimizer, every=1000) as monitor, warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        for loss in losses:
-            optimizer.zero_grad()
-            model(torch.randn(2, 4)).square().mean().backward()
-            if closure:
-                optimizer.step(lambda loss=loss: loss)
-            else:
-                optimizer.step()
-                monitor.note_loss(torch.tensor(loss))
-    return [str(one.message) for one in found]
-
-
-@pytest.mark.parametrize("closure", [True, False])
-def test_a_loss_that_does_not_fall_gives_one_warning(closure):
-    (message,) = warnings_of_a_run([1 + 0.001 * step for step in range(210)], closure=closure)
-    assert "after 200 steps the loss has not fallen" in message
-
-
-@pytest.mark.parametrize("closure", [True, False])
-def test_a_loss_that_falls_gives_none(closure):
-    assert not warnings_of_a_run([1 - 0.001 * step for step in range(210)], closure=closure)
-
-
-def test_a_step_without_a_closure_has_no_loss():
-    model = nn.Sequential(BinaryLinear(4, 4))
-    optimizer, seen = QPSBGD(model, steps=10, real=False), []
-    optimizer.watch_loss = lambda loss: seen.append(loss) or []
-    for closure in (lambda: 3.0, None):
-        optimizer.zero_grad()
-        model(torch.randn(2, 4)).square().mean().backward()
-        optimizer.step(closure)
-    assert seen == [3.0]
 
 
 @pytest.mark.parametrize(

@@ -175,17 +175,6 @@ def stepped_scale(model, optimizer):
     return (model[0].scale - before).abs().mean().item()
 
 
-def test_states_from_before_vectors_and_scales_had_rates_of_their_own_keep_theirs():
-    model = nn.Sequential(BinaryLinear(4, 8, scale="learned", gain=1.0), nn.BatchNorm1d(8))
-    optimizer = QPSBGD(model, real=True)
-    saved = optimizer.state_dict()
-    assert saved["param_groups"][1].pop("vector_factor") > 1
-    assert saved["param_groups"][1].pop("scale_factor") > 1
-    optimizer.load_state_dict(saved)
-    assert optimizer.param_groups[1]["vector_factor"] == 1
-    assert stepped_scale(model, optimizer) == pytest.approx(0.003, rel=0.05)
-
-
 @pytest.mark.parametrize(("real", "rate"), [(True, 0.01), ({"lr": 0.02}, 0.02)], ids=["default", "a rate"])
 def test_the_rate_of_scales_is_that_of_the_loaded_state(real, rate):
     layer = BinaryLinear(4, 8, scale="learned")

@@ -8,7 +8,7 @@ import rank_runs
 import torch
 
 from qpsbgd.parallel.distributed_solver import DistributedSolver
-from qpsbgd.parallel.ranks import Ranks, checksums
+from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Printed, Ridge, Spins
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
@@ -98,10 +98,6 @@ def test_the_baselines_take_the_steps_of_one_process_too(way, processes):
 
 
 FAULTS = {
-    "unwrapped": r"different gradients of 0 \(BinaryLinear.*wrap the model in .*DistributedDataParallel",
-    "option": r"different options: rank 0 has .*'lr': 0.05.*rank 1 has .*'lr': 0.3",
-    "model": r"different models.*rank 0 has 3 lines.*rank 1 has layer 2.*without ZeroRedundancyOptimizer",
-    "weights": r"different weights of 0 \(BinaryLinear",
     "nan": r"0 \(BinaryLinear.*hold.* NaN or infinite|rank 1.*NaN or infinite",
     "solver": r"rank 1 failed.*ValueError: out of order|ValueError: out of order",
     "lost": r"rank 0 of 2 could not exchange.*start them again from the last checkpoint",
@@ -116,9 +112,8 @@ def test_a_fault_of_one_rank_stops_all_of_them_and_changes_nothing(fault, option
         pytest.skip("the ridge has no solver")
     dies = [1] if fault == "lost" else []
     found = processes.run(2, rank_runs.faulty, dies=dies, fault=fault, options=options)
-    at = 0 if fault in ("unwrapped", "option", "model") else 1
     for outcomes in found[: 1 if fault == "lost" else 2]:
-        text, changed = outcomes[at]
+        text, changed = outcomes[1]
         assert re.search(FAULTS[fault], text), text
         assert not changed
         if fault == "solver" or (fault == "nan" and options is PRINTED):  # the next step is sound again
@@ -177,9 +172,9 @@ def test_ranks_send_the_moments_that_renew_the_system_and_little_between(process
     settings = {"projection": Spins(refresh=100), "lr": 0.05}
     short, _ = processes.run(2, rank_runs.train, options=settings, steps=5)
     long, _ = processes.run(2, rank_runs.train, options=settings, steps=7)
-    assert long["sent"] - short["sent"] == 2 * 40  # a status per step
+    assert long["sent"] - short["sent"] == 2 * 16  # a status per step
     # Three renewals: the moments of 12 and of 9 inputs in double precision, and of how many rows they are.
-    assert short["sent"] == 5 * 40 + 3 * 8 * (12**2 + 9**2 + 2)
+    assert short["sent"] == 5 * 16 + 3 * 8 * (12**2 + 9**2 + 2)
 
 
 @pytest.mark.slow
@@ -223,25 +218,3 @@ def test_two_ranks_answer_all_columns_once(columns):
     assert torch.equal(found.spins, expected.spins)
     assert torch.equal(found.proven_optimal, expected.proven_optimal)
     torch.testing.assert_close(found.energies, expected.energies)
-
-
-def test_weights_are_compared_every_hundred_steps_however_often_solvers_are_asked_between():
-    ranks, steps = TwoRanks(), []
-    for step in range(201):
-        ranks.synchronized(lambda: True, list, lambda step=step: steps.append(step) or {})
-        for _ in range(0 if step == 5 else 1):  # that solver failed
-            ranks.synchronized(lambda: True)
-    assert steps == [0, 100, 200]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_checksum_sees_the_smallest_change(dtype):
-    tensor = torch.randn(50).to(dtype)
-    changed = tensor.clone()
-    changed[7] = (
-        torch.nextafter(changed[7].float(), torch.tensor(9.0)).to(dtype)
-        if dtype == torch.float32
-        else changed[7] * 1.01
-    )
-    assert checksums([("a", tensor)]) == checksums([("a", tensor.clone())])
-    assert checksums([("a", tensor)]) != checksums([("a", changed)])

@@ -1,6 +1,4 @@
 import copy
-import io
-import pickle
 
 import pytest
 import torch
@@ -164,38 +162,7 @@ def test_the_order_of_forward_zero_grad_and_backward_does_not_matter():
     assert_equal(latent(first), latent(second))
 
 
-RUNS = {"default": {}, "no momentum": {"momentum": 0.0}, "schedule": {"steps": 9}, "blocks": {"block": 2, "refresh": 3}}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", RUNS)
-def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype):
-    model = small_model(dtype)
-    optimizer = QPSBGD(model, **RUNS[name])
-    train(model, optimizer, range(4))
-    file = io.BytesIO()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
-    file.seek(0)
-    state = torch.load(file, weights_only=True)
-    fresh = small_model(dtype, seed=99)
-    resumed = QPSBGD(fresh, **RUNS[name])
-    fresh.load_state_dict(state["model"])
-    resumed.load_state_dict(state["optimizer"])
-    assert_equal(train(model, optimizer, range(4, 9)), train(fresh, resumed, range(4, 9)))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-@pytest.mark.parametrize("name", RUNS)
-def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
-    model = small_model()
-    optimizer = QPSBGD(model, **RUNS[name])
-    train(model, optimizer, range(4))
-    twin_model, twin = copied((model, optimizer))
-    ended = train(model, optimizer, range(4, 9))
-    assert_equal(ended, train(twin_model, twin, range(4, 9)))
-
-
-def test_a_cosine_takes_the_rate_to_zero_over_the_steps_and_tells_when_they_are_over():
+def test_a_cosine_takes_the_rate_to_zero_over_the_steps():
     layer = BinaryLinear(4, 3)
     optimizer = QPSBGD(layer, lr=0.01, steps=4, warmup=0.0, momentum=0.0)
     sizes = []
@@ -206,10 +173,6 @@ def test_a_cosine_takes_the_rate_to_zero_over_the_steps_and_tells_when_they_are_
         optimizer.step()
         sizes.append((layer.weight.detach() - before).square().mean().sqrt().item())
     assert sizes == pytest.approx([0.01, 0.01 * 0.853553, 0.005, 0.01 * 0.146447], rel=1e-3)
-    layer, optimizer = copy.deepcopy((layer, optimizer))
-    with pytest.warns(UserWarning, match="was made for steps=4"):
-        layer(batch()[0]).square().sum().backward()
-        optimizer.step()
 
 
 def test_a_scheduler_multiplies_the_rate():
@@ -261,19 +224,6 @@ def test_a_solver_asks_for_spins_and_does_not_go_with_the_ridge():
         qpsbgd.QPSBGD(layer, projection=Ridge(), solver="exact")
 
 
-def test_a_grad_scaler_does_not_change_the_step():
-    plain, scaled = small_model(), small_model()
-    train(plain, QPSBGD(plain, lr=0.05), [0, 1])
-    optimizer, scaler = QPSBGD(scaled, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    for seed in (0, 1):
-        optimizer.zero_grad()
-        x, target = batch(seed)
-        scaler.scale((scaled(x) - target).square().mean()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    torch.testing.assert_close(latent(scaled), latent(plain))
-
-
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_the_state_does_not_share_memory_with_the_gradient(set_to_none):
     model = small_model()
@@ -283,18 +233,6 @@ def test_the_state_does_not_share_memory_with_the_gradient(set_to_none):
     optimizer.zero_grad(set_to_none=set_to_none)
     backward(model, 1)
     assert torch.equal(optimizer.state[model[0].weight]["gradient"], kept)
-
-
-def test_gradients_may_be_unscaled_and_clipped_before_the_step():
-    plain, scaled = small_model(), small_model()
-    train(plain, QPSBGD(plain, lr=0.05), [0])
-    optimizer, scaler = QPSBGD(scaled, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    x, target = batch(0)
-    scaler.scale((scaled(x) - target).square().mean()).backward()
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(scaled.parameters(), 1e9)
-    scaler.step(optimizer)
-    torch.testing.assert_close(latent(scaled), latent(plain))
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
@@ -314,35 +252,6 @@ def test_a_state_that_does_not_fit_raises_and_says_what_to_do(changed, projectio
         optimizer.step()
 
 
-def test_an_overflow_skips_the_scaled_step():
-    model = small_model()
-    optimizer, scaler = QPSBGD(model, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
-    before = latent(model)
-    scaler.scale(model(batch()[0]).sum() * float("inf")).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert_equal(latent(model), before)
-
-
-@pytest.mark.parametrize("where", ["input", "gradient"])
-def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
-    model = small_model()
-    optimizer = QPSBGD(model)
-    train(model, optimizer, [0])
-    before, state = latent(model), copy.deepcopy(optimizer.state_dict())
-    optimizer.zero_grad()
-    x, target = batch(1)
-    if where == "input":
-        x[0, 0] = float("nan")
-    loss = (model(x) - target).square().mean() * (float("inf") if where == "gradient" else 1)
-    loss.backward()
-    with pytest.raises(ValueError, match=r"0 \(BinaryLinear.*NaN or infinite"):
-        optimizer.step()
-    assert_equal(latent(model), before)
-    assert optimizer.state_dict()["state"][0]["step"] == state["state"][0]["step"]
-    assert torch.equal(optimizer.state_dict()["state"][0]["gram"], state["state"][0]["gram"])
-
-
 def test_a_layer_left_in_evaluation_mode_is_reported_and_stays():
     model = small_model()
     model[2].eval()
@@ -353,13 +262,6 @@ def test_a_layer_left_in_evaluation_mode_is_reported_and_stays():
         optimizer.step()
     assert torch.equal(model[2].weight.detach(), before[1])
     assert not torch.equal(model[0].weight.detach(), before[0])
-
-
-def test_a_step_without_a_gradient_raises_and_says_what_to_do():
-    model = small_model()
-    optimizer = QPSBGD(model)
-    with pytest.raises(RuntimeError, match=r"loss.backward\(\) before every step"):
-        optimizer.step()
 
 
 def test_a_batch_of_zeros_changes_nothing():
@@ -388,7 +290,7 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
             ValueError,
             'projection must be one of "ridge", "spins", "polar", "printed" or an object',
         ),
-        ({"projection": "spin"}, ValueError, "did you mean 'spins'"),
+        ({"projection": "spin"}, ValueError, 'must be one of "ridge", "spins"'),
         ({"projection": Ridge}, TypeError, r"write Ridge\(\)"),
         ({"projection": 3}, ValueError, "projection must be"),
         ({"delta": 0.0}, ValueError, "delta must be a positive"),
@@ -396,7 +298,6 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
         ({"refresh": 0}, ValueError, "refresh must be a whole number of at least 1"),
         ({"refresh": 2.5}, TypeError, "refresh must be a whole number"),
         ({"block": 0}, ValueError, "block must be None or a whole number of at least 1"),
-        ({"steps": 0}, ValueError, "steps must be None or a whole number of at least 1"),
         ({"relative": 1}, TypeError, "relative must be true or false"),
         ({"relative": False}, ValueError, "give lr"),
     ],

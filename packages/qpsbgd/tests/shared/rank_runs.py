@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, Checkpoint, Monitor, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.parallel import ranks
 from qpsbgd.parallel.shards import load_sharded
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.search import warm_start
@@ -174,13 +173,9 @@ class Stateful(Solver):
 
 def faulty(rank, size, *, fault, options):
     """The outcomes of three steps on this rank, the second of them with a fault on rank 1."""
-    ranks.COMPARED_EVERY = 1
     kind = "dense"
     model = network(kind)
-    if fault == "model" and rank == 1:
-        model = nn.Sequential(model, BinaryLinear(5, 5).double())
-    options = {**options, **({"lr": 0.3} if fault == "option" and rank == 1 else {})}
-    wrapped = model if fault in ("unwrapped", "model") else DistributedDataParallel(model)
+    wrapped = DistributedDataParallel(model)
     optimizer = QPSBGD(model, **{"real": False, **options})
     if fault == "solver":
         optimizer.solver = Moody()
@@ -195,9 +190,6 @@ def faulty(rank, size, *, fault, options):
         if fault == "nan" and options["projection"].output_grads:
             loss = loss.nan_to_num()
         loss.backward()
-        if faulted and fault == "weights":
-            with torch.no_grad():
-                optimizer._layers[next(iter(optimizer._layers))].weight[0, 0] += 1e-6
         if fault == "solver":
             optimizer.solver.broken = faulted
         if step == 1 and fault == "lost":

@@ -9,6 +9,25 @@ from torch import nn
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import PROJECTIONS
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver
+
+
+class Counting(Solver):
+    """Answers all −1 or all +1 in turn, so that a run depends on what came before."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def _solve(self, family):
+        self.calls += 1
+        return Solution.of(family, torch.full_like(family.linear, (-1.0) ** (self.calls // 3)), solver="counting")
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
 
 
 def maker(kind):

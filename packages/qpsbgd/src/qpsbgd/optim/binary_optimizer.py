@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.chains import chained_norms
-from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
+from qpsbgd.optim.diagnostics import LeftBehind
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
 from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor, schedule
@@ -158,13 +158,11 @@ class BinaryOptimizer(Optimizer):
         """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
         if layer.tape is not None:
             layer.tape.close()
-        layer.tape, layer.latent_forward, layer.foreign = None, False, False
+        layer.tape, layer.latent_forward = None, False
 
     def _start_run(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
-        self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
-        self._stuck_loss = StuckLoss()
-        self._loss: float | None = None
+        self._left_behind = LeftBehind()
         self.observers = []
         self._late_answer: LateAnswer[Tensor | BinaryLayer] = LateAnswer()
         self._skip: Tensor | None = None
@@ -189,8 +187,7 @@ class BinaryOptimizer(Optimizer):
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         with torch.enable_grad():
-            self._loss = None if closure is None else closure()
-        return self._loss
+            return None if closure is None else closure()
 
     def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
         """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
@@ -205,25 +202,13 @@ class BinaryOptimizer(Optimizer):
             part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None), skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
-        """Count the step, and warn of what goes wrong; to be called by `step` itself."""
+        """Count the step, and warn of parameters that nothing trains; to be called by `step` itself."""
         for group in self.binary_groups:
             group["step"] += 1
-        name, first = type(self).__name__, self.binary_groups[0]
         claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
         beside = {p: own for p, own in self._beside.items() if p not in claimed}
-        for message in (
-            *messages,
-            *self._left_behind.messages(beside, name),
-            *self._schedules.messages(self.param_groups, name),
-            *self._sign_changes.messages(first["params"], step=first["step"], steps=first["steps"]),
-            *(self.watch_loss(self._loss) if self._loss is not None else ()),
-        ):
+        for message in (*messages, *self._left_behind.messages(beside, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
-
-    def watch_loss(self, loss: Tensor | float) -> list[str]:
-        """The messages about the loss of the latest step: one, in the middle of a run in which it has not fallen."""
-        first = self.binary_groups[0]
-        return list(self._stuck_loss.messages(loss, step=first["step"], steps=first["steps"]))
 
     def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a group of binary weights, with those that depend on others."""
@@ -299,8 +284,8 @@ class BinaryOptimizer(Optimizer):
                 check_fits(self._layers[weight], value, weight)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
-        """A state with all options and `known` entries alone; one from before there was a warm-up goes on without."""
-        groups = [{**group, "warmup": group.get("warmup", 0.0)} for group in state_dict["param_groups"]]
+        """The state, if it has all options and no other than the `known` entries, with this optimiser's `steps`."""
+        groups = [dict(group) for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "
@@ -313,7 +298,6 @@ class BinaryOptimizer(Optimizer):
                 members |= set(group["params"])
                 missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
             else:
-                group |= {"vector_factor": 1.0, "scale_factor": None} | group
                 missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))

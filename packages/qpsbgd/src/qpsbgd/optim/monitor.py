@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -111,9 +110,7 @@ class Monitor:
         self._hooks = (optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after))
 
     def note_loss(self, loss: Tensor | float) -> None:
-        """Note the loss of the latest step, for `plot` and the lines per epoch; warns once if it does not fall."""
-        for message in self._optimizer.watch_loss(loss):
-            warnings.warn(message, stacklevel=2)
+        """Note the loss of the latest step, for `plot` and the lines per epoch."""
         value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
         self.losses[self._steps()] = value
         self._losses.append(value)

@@ -14,14 +14,14 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
+from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import LateAnswer
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
-from qpsbgd.parallel.ranks import Record, compared, described, gather_records
+from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
 from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
@@ -124,7 +124,7 @@ class QPSBGD(BinaryOptimizer):
 
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
-                one failed or has different settings (docs/processes.md).
+                one failed (docs/processes.md).
             ValueError: A layer's inputs or gradients hold NaN or infinite values; on a GPU this is reported one step
                 later, and the faulty step has changed nothing.
         """
@@ -133,9 +133,7 @@ class QPSBGD(BinaryOptimizer):
         moved: set[BinaryLayer] = set()
         try:
             guard_fork()
-            records = self._ranks.synchronized(
-                self._records, lambda: described(self.param_groups, layers, self.state), lambda: compared(layers)
-            )
+            records = self._ranks.synchronized(self._records)
             if records is not None:
                 # In an autocast block the products would be computed in half precision.
                 with torch.autocast(layers[0].weight.device.type, enabled=False):
@@ -148,8 +146,7 @@ class QPSBGD(BinaryOptimizer):
             raise
         self._forget()
         if records is not None:
-            new = [] if self.binary_groups[0]["step"] else layers  # looked at once: it waits for a GPU
-            self._finish_step(*self._silent.messages(layers, moved), *vanished_inputs(new, self.state))
+            self._finish_step(*self._silent.messages(layers, moved))
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:

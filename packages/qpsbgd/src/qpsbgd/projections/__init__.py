@@ -6,7 +6,6 @@ A new projection is one file with a subclass of `Projection`, mostly of `SystemP
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -64,12 +63,8 @@ def make_projection(projection: Any, **options: Any) -> Projection:
     if isinstance(projection, type) and issubclass(projection, Projection):
         raise TypeError(f"projection must be an object, not a class: write {projection.__name__}()")
     if not isinstance(projection, str) or projection not in PROJECTIONS:
-        near = difflib.get_close_matches(str(projection), PROJECTIONS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         names = ", ".join(f'"{name}"' for name in PROJECTIONS)
-        raise ValueError(
-            f"projection must be one of {names} or an object such as Spins(bits=2), got {projection!r}{hint}"
-        )
+        raise ValueError(f"projection must be one of {names} or an object such as Spins(bits=2), got {projection!r}")
     return PROJECTIONS[projection](**options)
 
 
