@@ -9,8 +9,7 @@ from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.claims import Claim, judged
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.framework.methods import RIDGE, SPINS
-from qpsbgd_paper.report.overview import sentence
-from qpsbgd_paper.report.tables import mean_and_deviation
+from qpsbgd_paper.report.tables import claims_sentence, mean_and_deviation
 from qpsbgd_qubo.files.atomic import without_checksum
 
 UNTOLD = ("random encoder",)
@@ -99,7 +98,7 @@ def paper_summary():
         "ignores it; and the networks are so small that five seeds, or layers that are never trained, rank methods by "
         "chance ([claim by claim](docs/results.md), [what made its figures](docs/released.md))."
     )
-    return " ".join(("- **Does the paper hold?**", sentence(summaries()), scales(), reasons))
+    return " ".join(("- **Does the paper hold?**", claims_sentence(summaries()), scales(), reasons))
 
 
 def scales():

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from qpsbgd.optim.rates import default_rate
-from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import PALETTE
 
 FACTOR = 0.25
@@ -77,15 +77,15 @@ def rates_figure():
             best.append(score)
         if title in HELD_BACK:
             error = 100 * np.mean([math.sqrt(p * (1 - p) / HELD_BACK[title]) for p in best])
-            axes.axhspan(0, error, color=ink(), alpha=0.15, linewidth=0)
+            axes.axhspan(0, error, color=INK, alpha=0.15, linewidth=0)
         labelled(axes, title, "relative rate", "points lost" if title in HELD_BACK else "0.01 nats lost", log="x")
         axes.set_ylim(*((-0.03, 0.7) if title in HELD_BACK else (-0.3, 7)))
         axes.set_xticks([0.003, 0.01, 0.03, 0.1])
         axes.set_xlim(0.0025, 0.12)
         axes.tick_params(labelsize=8)
         axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17))
-    ring = Line2D([], [], **RING, markeredgecolor=ink())
-    grey = Patch(color=ink(), alpha=0.15, linewidth=0)
+    ring = Line2D([], [], **RING, markeredgecolor=INK)
+    grey = Patch(color=INK, alpha=0.15, linewidth=0)
     labels = ["default rate", "one standard error of an accuracy"]
     figure.legend([ring, grey], labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8.5)
     return figure

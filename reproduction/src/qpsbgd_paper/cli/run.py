@@ -272,12 +272,12 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     check_folder(out)
     demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
-    for summary in summaries:
-        for name, picture in pictures(summary).items():
-            for kind in kinds:
-                write_bytes(out / "figures" / f"{name}.{kind}", image(picture.draw, kind))
+    drawn = [pictures(summary) for summary in summaries]
+    for name, picture in (item for found in drawn for item in found.items()):
+        for kind in kinds:
+            write_bytes(out / "figures" / f"{name}.{kind}", picture.svg if kind == "svg" else image(picture.draw, kind))
     target = out / "report.html"
-    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
+    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO, drawn=drawn).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
 
 

@@ -119,4 +119,4 @@ class Digits(Comparison):
         names = {row["line"]: row["label"].replace("BC ", "BinaryConnect ") for row in case["rows"]}
         (ours, line), (theirs, rival) = means["ours"], means["baseline"]
         note = f"{names[line]} against the best baseline, {names[rival]}: {case['label']}, mean of {self.seeds} seeds."
-        return {**summary, "tiles": [{"value": f"{100 * ours:.1f} % : {100 * theirs:.1f} %", "note": note}]}
+        return {**summary, "tiles": [{"value": f"{100 * ours:.1f} vs {100 * theirs:.1f}\u00a0%", "note": note}]}

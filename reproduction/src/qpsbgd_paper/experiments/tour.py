@@ -269,10 +269,15 @@ class Tour(Study):
         """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
         (result,) = results
         before, *_, after = result["use"]
-        right = f"of 360 new digits are right with weights ±1; with float32 weights {100 * result['float_accuracy']:.1f} %"
+        right = (
+            f"of 360 new digits are right with weights ±1; with float32 weights {100 * result['float_accuracy']:.1f}\u00a0%"
+        )
         tiles = [
-            {"value": f"{100 * result['accuracy']:.1f} %", "note": f"{right}."},
-            {"value": f"{before['bytes']:,} → {after['bytes']:,} bytes", "note": "From float32 to one bit per weight in C."},
+            {"value": f"{100 * result['accuracy']:.1f}\u00a0%", "note": f"{right}."},
+            {
+                "value": f"{before['bytes']:,} → {after['bytes']:,} bytes",
+                "note": "From float32 to one bit per weight in C.",
+            },
         ]
         if after["microseconds"] is not None:
             value = f"{before['microseconds']:.1f} → {after['microseconds']:.1f} µs"

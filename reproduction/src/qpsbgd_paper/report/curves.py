@@ -36,7 +36,9 @@ def curve_panels(summary: Summary, series: Mapping[str, Any]) -> list[tuple[str,
     panels = []
     for setting, cases in grouped(summary).items():
         for short, case in cases:
-            curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
+            curves = {
+                row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]
+            }
             if any(len(curve["x"]) >= FEWEST_POINTS for curve in curves.values()):
                 panels.append((f"{short} ({setting})" if setting not in ("", short) else short, curves))
     return panels
@@ -126,7 +128,10 @@ def _finite(values: Sequence[float | None]) -> np.ndarray[Any, Any]:
 
 def plot_verdicts(summaries: Sequence[Summary]) -> Figure:
     """A square per claim of the paper, coloured by its verdict, a row per experiment."""
-    rows = {s["experiment"]: [c["verdict"] for c in s.get("claims", ()) if c.get("source", "paper") == "paper"] for s in summaries}
+    rows = {
+        s["experiment"]: [c["verdict"] for c in s.get("claims", ()) if c.get("source", "paper") == "paper"]
+        for s in summaries
+    }
     rows = {name: sorted(verdicts, key=_rank) for name, verdicts in rows.items() if verdicts}
     figure = Figure(figsize=(WIDTH, 0.24 * len(rows) + 0.5), layout="constrained")
     axes = figure.subplots()

@@ -1,8 +1,8 @@
 """All figures of an experiment, by the names of their files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from matplotlib.figure import Figure
 
@@ -23,6 +23,7 @@ class Picture:
     draw: Callable[[], Figure]
     shows_data: bool = False
 
+    @cached_property
     def svg(self) -> bytes:
         """The figure as an SVG file."""
         return image(self.draw, "svg")

@@ -11,7 +11,9 @@ LONGEST = 18
 """Rows of the longest table that a section shows."""
 
 
-def markdown(summaries: Sequence[Summary], *, title: str = "Results", intro: str = "", figures: str | None = None) -> str:
+def markdown(
+    summaries: Sequence[Summary], *, title: str = "Results", intro: str = "", figures: str | None = None
+) -> str:
     """All results as one markdown text: how many of the paper's claims hold, then a section per experiment.
 
     Args:

@@ -1,15 +1,14 @@
 """All results as one HTML page that loads nothing from elsewhere."""
 
 import base64
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
 from qpsbgd_paper.report.curves import VERDICTS, plot_verdicts
-from qpsbgd_paper.report.figures import pictures
+from qpsbgd_paper.report.figures import Picture, pictures
 from qpsbgd_paper.report.rendering import image
 from qpsbgd_paper.report.summaries import Summary, rows_of
 from qpsbgd_paper.report.tables import (
@@ -26,18 +25,26 @@ MARK = '<meta name="generator" content="qpsbgd report">'
 """In every page, and by which `qpsbgd report` knows one that it may replace."""
 
 
-def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
+def page(
+    summaries: Sequence[Summary],
+    *,
+    title: str,
+    intro: str = "",
+    drawn: Sequence[Mapping[str, Picture]] | None = None,
+) -> str:
     """The whole report: the numbers that a newcomer wants, all verdicts at a glance, then a section per experiment.
 
     Args:
         summaries: Summaries of the experiments, in the order of the page.
         title: Title of the page.
         intro: Plain text that explains words, folded; an empty line begins a new paragraph.
+        drawn: The `pictures` of the summaries, where the caller has them already.
 
     Raises:
         ValueError: One of the figures cannot be drawn.
     """
     lead = claims_sentence(summaries)
+    drawn = drawn or [pictures(summary) for summary in summaries]
     pages = Environment(loader=PackageLoader("qpsbgd_paper.report", "."), autoescape=True, trim_blocks=True)
     return pages.get_template("report.html").render(
         title=title,
@@ -45,12 +52,15 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
         tiles=[tile for summary in summaries for tile in summary.get("tiles", ())],
         verdicts=_data_link(image(lambda: plot_verdicts(summaries), "svg")) if lead else "",
         reading=[*filter(str.strip, intro.split("\n\n")), *tests_of(summaries)],
-        sections=[_section(summary, f"{number}-{_slug(summary)}") for number, summary in enumerate(summaries, 1)],
+        sections=[
+            _section(*both, key=f"section-{number}")
+            for number, both in enumerate(zip(summaries, drawn, strict=True), 1)
+        ],
         badges={"yes": "yes", "no": "no"},
     )
 
 
-def _section(summary: Summary, key: str) -> dict[str, Any]:
+def _section(summary: Summary, drawn: Mapping[str, Picture], *, key: str) -> dict[str, Any]:
     """What the template shows of an experiment."""
     claims = summary.get("claims", ())
     papers = [claim for claim in claims if claim.get("source", "paper") == "paper"]
@@ -62,7 +72,7 @@ def _section(summary: Summary, key: str) -> dict[str, Any]:
         "tally": [(verdict, tally[verdict]) for verdict in {**VERDICTS, **tally} if tally[verdict]],
         "counted": "The paper's claims" if papers else "Claims",
         "claims": claims_table(summary),
-        "pictures": [(picture, _data_link(picture.svg())) for picture in pictures(summary).values()],
+        "pictures": [(picture, _data_link(picture.svg)) for picture in drawn.values()],
         "tables": main_tables(summary),
         "others": other_tables(summary),
         "options": options_tables(summary),
@@ -75,7 +85,3 @@ def _section(summary: Summary, key: str) -> dict[str, Any]:
 
 def _data_link(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-
-
-def _slug(summary: Summary) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", summary["experiment"].lower()).strip("-")

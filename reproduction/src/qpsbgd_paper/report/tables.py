@@ -232,7 +232,9 @@ def _option(value: Any) -> str:
 
 def _winners(values: Mapping[str, Sequence[float | None]], *, higher: bool, decimals: int | None) -> set[str]:
     """The lines with the best mean, compared as printed; none where all are the same, or one is all there is."""
-    means = {line: np.mean(_finite(numbers)) for line, numbers in values.items() if len(_finite(numbers)) == len(numbers) > 0}
+    means = {
+        line: np.mean(_finite(numbers)) for line, numbers in values.items() if len(_finite(numbers)) == len(numbers) > 0
+    }
     shown = {line: float(number_text(float(mean), decimals)) for line, mean in means.items()}
     compared = sum(len(numbers) > 0 for numbers in values.values())
     if compared < 2 or not shown or (len(set(shown.values())) == 1 and len(shown) == compared):
