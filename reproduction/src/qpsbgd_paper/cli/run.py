@@ -35,8 +35,8 @@ INTRO = (
     "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
     "training or validation data, extended where the best learning rate lies at its edge, the best three compared on "
     "ten seeds; figures are means ± standard deviations over seeds. The paper refers to the multi-objective "
-    "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as here. "
-    "BC is BinaryConnect."
+    "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as "
+    "here. BC is BinaryConnect."
 )
 
 DEMO = ("tour", "digits")

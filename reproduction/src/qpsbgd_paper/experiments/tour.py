@@ -269,11 +269,9 @@ class Tour(Study):
         """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
         (result,) = results
         before, *_, after = result["use"]
-        right = (
-            f"of 360 new digits are right with weights ±1; with float32 weights {100 * result['float_accuracy']:.1f}\u00a0%"
-        )
+        ours, floats = (f"{100 * result[key]:.1f}\u00a0%" for key in ("accuracy", "float_accuracy"))
         tiles = [
-            {"value": f"{100 * result['accuracy']:.1f}\u00a0%", "note": f"{right}."},
+            {"value": ours, "note": f"of 360 new digits are right with weights ±1; with float32 weights {floats}."},
             {
                 "value": f"{before['bytes']:,} → {after['bytes']:,} bytes",
                 "note": "From float32 to one bit per weight in C.",

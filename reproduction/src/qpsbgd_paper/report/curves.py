@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from qpsbgd_paper.report.rendering import INK, tidy, wrapped
 from qpsbgd_paper.report.styles import legend_columns, line_looks
@@ -79,6 +80,7 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
         axes.set_ylim(low, high)
         axes.margins(x=0.02)
         tidy(axes, log="y" if log else "")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         axes.set_title(wrapped(title, WIDTH / columns - 0.6))
         if number + columns >= len(panels):
             axes.set_xlabel(series.get("x_label", "step"))
@@ -119,7 +121,7 @@ def _window(means: Sequence[np.ndarray[Any, Any]]) -> int:
 def _running_mean(mean: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
     """The mean of the points around each, of fewer at the ends."""
     around = np.ones(window)
-    return np.convolve(mean, around, "same") / np.convolve(np.ones_like(mean), around, "same")
+    return np.asarray(np.convolve(mean, around, "same") / np.convolve(np.ones_like(mean), around, "same"))
 
 
 def _finite(values: Sequence[float | None]) -> np.ndarray[Any, Any]:
@@ -136,10 +138,13 @@ def plot_verdicts(summaries: Sequence[Summary]) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.24 * len(rows) + 0.5), layout="constrained")
     axes = figure.subplots()
     for verdict, colour in VERDICTS.items():
-        places = [(x, y) for y, found in enumerate(rows.values()) for x, each in enumerate(found) if each == verdict]
-        axes.scatter(*np.array(places).reshape(-1, 2).T, s=110, marker="s", color=colour, label=verdict)
+        places = [
+            (x, y) for y, verdicts in enumerate(rows.values()) for x, each in enumerate(verdicts) if each == verdict
+        ]
+        x, y = np.array(places).reshape(-1, 2).T
+        axes.scatter(x, y, s=110, marker="s", color=colour, label=verdict)
     axes.set_yticks(range(len(rows)), list(rows))
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(-0.7, max(19, *(len(found) for found in rows.values()))))
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(-0.7, max(19, *(len(verdicts) for verdicts in rows.values()))))
     axes.xaxis.set_visible(False)
     axes.tick_params(length=0, colors=INK)
     axes.spines[:].set_visible(False)

@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
-from typing_extensions import Required, TypedDict
+from typing_extensions import TypedDict
 
 from qpsbgd_qubo.files.atomic import without_checksum
 

@@ -88,7 +88,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
             for row in case["rows"]:
                 rows[row["line"]][short] = mean_and_deviation(values[row["line"]], decimals)
                 if first and row.get("reported") is not None:
-                    paper = "paper" if len(cases) == 1 else f"paper, {short}"
+                    paper = "in the paper" if len(cases) == 1 else f"in the paper, {short}"
                     rows[row["line"]][paper] = str(row["reported"])
             best |= {(line, short) for line in _winners(values, higher=metric["higher"], decimals=decimals)}
         table = table_of(_titled(metric["label"], setting), rows.values())
