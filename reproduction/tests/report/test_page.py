@@ -41,8 +41,9 @@ def test_the_page_loads_nothing_and_runs_no_script(toy, study):
 def test_every_claim_is_there_with_what_was_measured_and_its_verdict(toy, study):
     text = Elements(page([toy, study], title="T")).text
     lead = "Of 2 statements of the paper, each judged on its own form and setting, 2 hold here."
-    parts = (lead, *("QP-SBGD is best", "0.85 against 0.75 (BinaryConnect (SGD)), two standard errors 0.05", "yes"))
-    for part in (*parts, *("QP-SBGD reaches 0.95", "our aim", "0.85 ± 0.07, to be reached: 0.95", "no"), "10 tiles"):
+    first = ("QP-SBGD is best", "yes", "0.85 against 0.75 (BinaryConnect (SGD)), two standard errors 0.05", "the paper")
+    second = ("QP-SBGD reaches 0.95", "no", "0.85 ± 0.07, to be reached: 0.95", "our aim")
+    for part in (lead, *first, *second, "It fits", "yes", "10 tiles"):
         assert part in text
         text = text[text.index(part) :]
 

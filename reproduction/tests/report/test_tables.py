@@ -165,13 +165,13 @@ def test_options_say_by_which_rates_a_grid_was_extended(toy):
 
 def test_claims_name_methods_by_their_labels_and_say_whose_they_are(toy):
     table = claims_table(toy)
-    assert table.head == ["claim", "says", "here", "verdict"]
+    assert table.head == ["claim", "verdict", "here", "says"]
     detail = "0.85 against 0.75 (BinaryConnect (SGD)), two standard errors 0.05"
-    assert table.rows[0] == ["QP-SBGD is best", "the paper", detail, "yes"]
-    assert table.rows[1][1] == "our aim"
+    assert table.rows[0] == ["QP-SBGD is best", "yes", detail, "the paper"]
+    assert table.rows[1][3] == "our aim"
     toy["claims"][0]["number"] = "0.9"
-    assert claims_table(toy).head == ["claim", "says", "the paper", "here", "verdict"]
-    assert claims_table(toy, sources=["paper"]).rows == [["QP-SBGD is best", "0.9", detail, "yes"]]
+    assert claims_table(toy).head == ["claim", "verdict", "the paper", "here", "says"]
+    assert claims_table(toy, sources=["paper"]).rows == [["QP-SBGD is best", "yes", "0.9", detail]]
 
 
 def test_a_claim_on_one_case_says_which_unless_it_does_already(toy):

@@ -233,7 +233,7 @@ def _run(
             console.print(rich_table(table.title, table.head, table.rows, best=table.best))
         if summary.get("headline"):
             say(summary["headline"])
-        for claim, says, *_, here, verdict in claims_table(summary).rows:
+        for claim, verdict, *_, here, says in claims_table(summary).rows:
             say(f"• {claim} ({says}): {verdict} – {here}")
         summaries.append(summary)
         if csv is not None:

@@ -126,14 +126,13 @@ def claims_table(summary: Summary, *, sources: Sequence[str] = ()) -> Table:
         cases = [case for case in claim.get("cases", ()) if case not in text]
         if sources and source not in sources:
             continue
-        row = {"claim": f"{text} ({cases[0]})" if len(cases) == 1 else text}
-        row |= {} if len(sources) == 1 else {"says": SOURCES.get(source, source)}
-        row["the paper"] = claim.get("number") or NOTHING
         for line, label in labels.items():
             here = here.replace(f"({line})", f"({label})")
-        rows.append({**row, "here": here or NOTHING, "verdict": claim["verdict"]})
+        row = {"claim": f"{text} ({cases[0]})" if len(cases) == 1 else text, "verdict": claim["verdict"]}
+        row |= {"the paper": claim.get("number") or NOTHING, "here": here or NOTHING}
+        rows.append(row if len(sources) == 1 else row | {"says": SOURCES.get(source, source)})
     numbered = any(row["the paper"] != NOTHING for row in rows)
-    return table_of("Claims", rows if numbered else [{k: row[k] for k in row if k != "the paper"} for row in rows])
+    return table_of("", rows if numbered else [{k: row[k] for k in row if k != "the paper"} for row in rows])
 
 
 def claims_sentence(summaries: Iterable[Summary]) -> str:
