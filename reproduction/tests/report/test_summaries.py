@@ -103,7 +103,7 @@ def mutants(content):
             yield from places(entry, (*path, key))
 
     for *path, last in places(content):
-        for value in (None, -(10**400), 1e308, "x", [[0]], {"x": 1}, ...):
+        for value in (None, -(10**400), 1e308, "1", [[0]], {"x": 1}, ...):
             changed = copy.deepcopy(content)
             part = changed
             for key in path:
