@@ -10,7 +10,7 @@ def test_the_document_has_every_claim_of_the_paper_figures_and_the_main_table(to
         "## Title of toy\n\n`qpsbgd run toy`",
         "| claim | verdict | here |",
         "| QP-SBGD is best | yes | 0.85 against 0.75 (BinaryConnect (SGD)), two standard errors 0.05 |",
-        "![accuracy so far](figures/toy.svg)",
+        "![Accuracy so far](figures/toy.svg)",
         "test accuracy, mean ± standard deviation of 2 seeds:",
         "| QP-SBGD | **0.850 ± 0.071** | – |",
         "The paper: A figure. `qpsbgd run study`",

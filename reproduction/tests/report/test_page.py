@@ -53,7 +53,7 @@ def test_every_experiment_has_a_section_with_figures_tables_options_seeds_comman
     sections = [attributes["id"] for attributes in found.named("section")]
     assert len(sections) == len(set(sections)) == 3
     pictures = [attributes["alt"] for attributes in found.named("img")]
-    assert pictures[1:] == ["accuracy so far", "accuracy so far", "a | graph", "A map"], (
+    assert pictures[1:] == ["Accuracy so far", "Accuracy so far", "a | graph", "A map"], (
         "the first one has the verdicts"
     )
     for part in (

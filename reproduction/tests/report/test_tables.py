@@ -146,7 +146,8 @@ def test_an_experiments_own_tables_come_after_the_main_one(toy):
     assert [table.title for table in main_tables({**toy, "metrics": [], "cases": []})] == ["Every run"]
 
 
-def test_options_are_words(toy):
+def test_options_are_words(toy, study):
+    assert not options_tables(study)
     (table,) = options_tables(toy)
     assert table.rows[0] == ["QP-SBGD", "lr 0.03, clip none"]
     solver = {"name": "quantum-annealing", "sweeps": 16}

@@ -71,12 +71,12 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    leaving = set()
+    arrows: dict[str, str] = {}
     for number, (axes, (title, curves), (low, high, log)) in enumerate(zip(grid.flat, panels, ranges, strict=False)):
         for line, mean in means[number].items():
             axes.plot(np.array(curves[line]["x"], dtype=float), mean, **looks[line])
-            if (mean > high).any():
-                leaving.add(line)
+            arrows |= {line: " ↓"} if (mean < low).any() else {}
+            arrows |= {line: " ↑"} if (mean > high).any() else {}
         axes.set_ylim(low, high)
         axes.margins(x=0.02)
         tidy(axes, log="y" if log else "")
@@ -87,7 +87,7 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
         if number % columns == 0:
             axes.set_ylabel(wrapped(label, row_height - 0.6))
     for line in lines:
-        grid[0, 0].plot([], [], label=f"{labels[line]} ↑" if line in leaving else labels[line], **looks[line])
+        grid[0, 0].plot([], [], label=labels[line] + arrows.get(line, ""), **looks[line])
     figure.legend(loc="outside lower center", ncols=per_row)
     return figure
 

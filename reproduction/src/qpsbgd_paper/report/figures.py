@@ -42,7 +42,9 @@ def pictures(summary: Summary) -> dict[str, Picture]:
     for number, series in enumerate(summary.get("series", ())):
         if curve_panels(summary, series):
             name = file_name(experiment, series["key"]) if number else experiment
-            found[name] = Picture(str(series["label"]), CURVES, partial(plot_curves, summary, series))
+            found[name] = Picture(
+                series["label"][:1].upper() + series["label"][1:], CURVES, partial(plot_curves, summary, series)
+            )
     for figure in summary.get("figures", ()):
         name = file_name(experiment, figure["name"])
         if name in found:

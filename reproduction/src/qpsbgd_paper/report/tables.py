@@ -114,6 +114,7 @@ def options_tables(summary: Summary) -> list[Table]:
             ),
         )
         for setting, cases in grouped(summary).items()
+        if cases
     ]
 
 
