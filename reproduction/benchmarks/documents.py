@@ -21,11 +21,11 @@ from benchmarks.training import scaling_tables as scaling
 from benchmarks.training import training_tables as training
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
-from qpsbgd_paper.report.drawings import figure_svg
-from qpsbgd_paper.report.figures import figures, series_svg
+from qpsbgd_paper.report.curves import plot_verdicts
+from qpsbgd_paper.report.drawings import plot_panels
+from qpsbgd_paper.report.figures import pictures as pictures_of
 from qpsbgd_paper.report.markdown import markdown as results_document
-from qpsbgd_paper.report.overview import picture
-from qpsbgd_paper.report.rendering import svg
+from qpsbgd_paper.report.rendering import image
 from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 
 FIGURES = ROOT / "docs" / "figures"
@@ -62,6 +62,8 @@ DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training.today_figure,
+    "verdicts": lambda: plot_verdicts(paper.summaries()),
+    "chip": lambda: plot_panels(paper.chip_figure()),
 }
 """Figures of measurements, by name."""
 
@@ -113,18 +115,12 @@ def document():
 
 def pictures():
     """Everything in docs/figures that a document shows, by name."""
-    found = {}
-    for name in EXPERIMENTS:
-        found |= figures(results(f"paper/{name}"), ["svg"])
-    digits = results("demo/digits")
-    digits["cases"] = digits["cases"][-1:]
-    texts = {name: svg(draw, name=name) for name, draw in DRAWN.items()}
-    texts |= {"digits": series_svg(digits, digits["series"][0]), "verdicts": picture(paper.summaries())}
-    texts["chip"] = figure_svg(paper.chip_figure(), name="chip")
-    found |= {f"{name}.svg": text.encode() for name, text in texts.items()}
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     linked = {name for path in pages for name in LINK.findall(path.read_text(encoding="utf-8"))}
-    return {name: content for name, content in found.items() if name in linked}
+    drawings = dict(DRAWN)
+    for name in (*(f"paper/{name}" for name in EXPERIMENTS), "demo/digits"):
+        drawings |= {name: picture.draw for name, picture in pictures_of(results(name)).items()}
+    return {f"{name}.svg": image(draw, "svg") for name, draw in drawings.items() if f"{name}.svg" in linked}
 
 
 def keep(folder):
@@ -144,7 +140,7 @@ def main(folders):
         text = (ROOT / name).read_text(encoding="utf-8")
         (ROOT / name).write_text(written(name, text), encoding="utf-8")
     (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
-    (ROOT / "docs" / "solvers.svg").write_text(figure_svg(solving.solvers_figure(), name="solvers"), encoding="utf-8")
+    (ROOT / "docs" / "solvers.svg").write_bytes(image(lambda: plot_panels(solving.solvers_figure()), "svg"))
     made = pictures()
     for path in FIGURES.iterdir():
         if path.name not in made:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.rendering import tidy
+from qpsbgd_paper.report.tables import pipes
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproduction" / "results"
@@ -22,7 +23,7 @@ def markdown(head, body):
 
 def lines(head, rows):
     """A table of lines, whose cells are parted by " | "."""
-    return "\n".join(f"| {line} |" for line in (head, " | ".join(["---"] * len(head.split(" | "))), *rows))
+    return pipes(head.split(" | "), ([row] for row in rows))
 
 
 def crossed(corner, cells, order=None):
@@ -58,7 +59,7 @@ def enumerated(parts):
 def labelled(axes, title, x_label=None, y_label=None, *, log="", size=9):
     """Axes of a panel: tidy, the title on the left, small labels and numbers."""
     tidy(axes, log=log)
-    axes.set_title(title, fontsize=size, loc="left", color=ink())
+    axes.set_title(title, fontsize=size)
     if x_label:
         axes.set_xlabel(x_label, fontsize=size)
     if y_label:

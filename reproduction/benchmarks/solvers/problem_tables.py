@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.tables import crossed, grouped, labelled, lines, markdown, results
-from qpsbgd_paper.report.rendering import ink
-from qpsbgd_paper.report.styles import KNOWN, RED
+from qpsbgd_paper.report.styles import COLOURS, RED
 
 
 def _found(kind):
@@ -104,8 +103,8 @@ def gpu_chains():
 
 LOOKS = {
     "auto": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
-    "dwave SA": {"color": KNOWN["bc-adam"].colour, "marker": "s"},
-    "dwave tabu": {"color": KNOWN["bc-sgd"].colour, "marker": "^"},
+    "dwave SA": {"color": COLOURS["bc-adam"], "marker": "s"},
+    "dwave tabu": {"color": COLOURS["bc-sgd"], "marker": "^"},
 }
 
 
@@ -131,6 +130,6 @@ def time_figure():
         axes.set_ylim(8e-4, None)
         axes.tick_params(labelsize=8)
     first = figure.axes[0]
-    figure.supylabel("gap to the lowest known energy, %", fontsize=9, color=ink())
+    figure.supylabel("gap to the lowest known energy, %", fontsize=9)
     figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure

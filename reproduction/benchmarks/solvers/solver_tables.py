@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from benchmarks.tables import crossed, grouped, lines, markdown, results
-from qpsbgd_paper.report.styles import styles_of
+from qpsbgd_paper.report.styles import line_looks
 
 SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads", "bifurcation")
 """Ours, in solver_quality.json; the others there are peers."""
@@ -92,13 +92,13 @@ def solvers_figure():
     """Gap against time, ours as dots and peers as crosses."""
     found = [one for one in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", one["family"])]
     names = [name for name in found[0]["solvers"] if name != "sign(−s)"]
-    looks = styles_of({name: "ours" if name in SOLVERS else "baseline" for name in names})
+    looks = line_looks({"line": name, "kind": "ours" if name in SOLVERS else "baseline"} for name in names)
     panels = []
     for one in sorted(found, key=lambda one: one["family"].endswith("κ=1")):
         lines = []
         for name in names:
             point, ours = one["solvers"][name], name in SOLVERS
-            line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name].colour}
+            line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name]["color"]}
             mark = {"mark": "o", "width": 3.2} if ours else {"mark": "x", "width": 3.8}
             lines.append({**line, "label": name if ours else f"{name} (peer)", "style": "points", **mark})
         axes = {"x_label": "ms per column", "y_label": "gap to the best known energy"}

@@ -8,17 +8,17 @@ from benchmarks.training.binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJEC
 from benchmarks.training.sentences import Sentences
 from matplotlib.figure import Figure
 
-from qpsbgd_paper.report.rendering import ink
-from qpsbgd_paper.report.styles import KNOWN, RED
+from qpsbgd_paper.report.rendering import INK
+from qpsbgd_paper.report.styles import COLOURS, RED
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
 WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
 LOOKS = {
-    "rounding": {"color": KNOWN["bc-sign"].colour, "marker": "v"},
-    "feedback": {"color": KNOWN["bc-sgd"].colour, "marker": "s"},
-    "no kicks": {"color": KNOWN["qpsbgd-virtual"].colour, "marker": "o"},
+    "rounding": {"color": COLOURS["bc-sign"], "marker": "v"},
+    "feedback": {"color": COLOURS["bc-sgd"], "marker": "s"},
+    "no kicks": {"color": COLOURS["qpsbgd-virtual"], "marker": "o"},
     "search": {"color": RED, "marker": "o"},
-    "200 kicks": {"color": KNOWN["qpsbgd-ridge"].colour, "marker": "o"},
+    "200 kicks": {"color": COLOURS["qpsbgd-ridge"], "marker": "o"},
 }
 
 
@@ -141,7 +141,7 @@ def binarize_figure():
                     dots = {"linestyle": "", "markersize": 4.5, "label": WITH_KICKS[method] if filled else None}
                     axes.plot(x, y, markerfacecolor=look["color"] if filled else "none", **dots, **look)
         level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
-        axes.axhline(level, color=ink(), linewidth=0.8, linestyle=":")
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
         names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
         labelled(axes, subject.title, "energy lost, %", names[subject.measure], log="x", size=8.5)
         axes.tick_params(labelsize=8)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert
 from qpsbgd_paper.framework.claims import verdict
-from qpsbgd_paper.report.rendering import ink
+from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import RED
 
 TITLES = {
@@ -314,7 +314,7 @@ def today_figure():
     for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
         for place, method in enumerate(reversed(labels)):
             scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
-            look = {"marker": "o", "color": RED if method in DEFAULTS else ink(), "linestyle": "", "markersize": 5}
+            look = {"marker": "o", "color": RED if method in DEFAULTS else INK, "linestyle": "", "markersize": 5}
             axes.plot(scores, [place] * len(scores), **look)
         labelled(axes, NETWORKS[task], "accuracy, %")
         axes.set_yticks(range(len(labels)), list(reversed(labels.values())))

@@ -12,7 +12,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import FIRST, FORMS, THIRD, live_colu
 from qpsbgd_paper.chip_studies.read_energies import skewness
 from qpsbgd_paper.chip_studies.similarity import _measured as similarity_measured
 from qpsbgd_paper.experiments import make_experiment, mnist
-from qpsbgd_paper.report.figures import figures
+from qpsbgd_paper.report.figures import pictures
 from qpsbgd_paper.report.markdown import markdown
 from qpsbgd_paper.report.page import page
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -43,10 +43,10 @@ def test_every_study_runs_from_end_to_end_and_is_shown(name, data, tmp_path):
     assert all(claim["detail"] and claim["source"] in ("paper", "beyond", "aim") for claim in summary["claims"])
     for table in summary["tables"]:
         assert all(len(row) == len(table["head"]) for row in table["body"])
-    files = figures(summary)
-    assert len(files) == 2 * len(summary["figures"]) > 0
-    assert all(len(content) < 300_000 for file, content in files.items() if file.endswith(".svg"))
-    text, shown = markdown([summary], figures="figures"), page([summary], title="T")
+    drawn = pictures(summary)
+    assert len(drawn) == len(summary["figures"]) > 0
+    assert all(len(picture.svg) < 400_000 for picture in drawn.values())
+    text, shown = markdown([summary], figures="figures"), page([summary], title="T", drawn=[drawn])
     assert f"(figures/{name}-{summary['figures'][0]['name']}.svg)" in text
     for figure in summary["figures"]:
         assert figure["title"] in shown

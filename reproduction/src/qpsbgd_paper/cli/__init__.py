@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-_DEMO = ("sklearn", "scipy", "matplotlib", "safetensors", "tqdm")
+_DEMO = ("sklearn", "scipy", "matplotlib", "jinja2", "pydantic", "safetensors", "tqdm")
 _PAPER = (*_DEMO, "skimage", "pooch", "torch_geometric", "dwave.system", "minorminer")
 
 

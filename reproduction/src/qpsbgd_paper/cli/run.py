@@ -15,7 +15,6 @@ from qpsbgd.solvers import make_solver
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
-from qpsbgd_paper.report.summaries import read_summary
 from qpsbgd_qubo.console import console, rich_table, say, show
 from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
 from qpsbgd_qubo.solvers.options import read_options
@@ -36,10 +35,11 @@ INTRO = (
     "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
     "training or validation data, extended where the best learning rate lies at its edge, the best three compared on "
     "ten seeds; figures are means ± standard deviations over seeds. The paper refers to the multi-objective "
-    "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as here."
+    "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as "
+    "here. BC is BinaryConnect."
 )
 
-DEMO = ("digits", "tour")
+DEMO = ("tour", "digits")
 """The experiments of the demo, in the order of its page."""
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
@@ -63,7 +63,8 @@ def demo(
     from qpsbgd_paper.experiments.tour import Tour
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
-    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), Tour(epochs=epochs)]
+    experiments = [Tour(epochs=epochs), Digits(budgets=budgets, seeds=seeds, choosing_seeds=1)]
+    _check_page(out, option="--out")
     with _stoppable(), _processes(workers) as processes:
         summaries = _run(experiments, out=out, workers=processes, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
@@ -142,9 +143,15 @@ def report(
         Path | None, typer.Option("--out", "-o", help="Folder for page and figures; else that of the results.")
     ] = None,
     figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a report.html that is not a report.")] = False,
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""
     require("report")
+    from qpsbgd_paper.report.rendering import KINDS
+
+    kinds = [kind.strip().lower() for kind in figures.split(",")]
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise ValueError(f"figures are drawn as {', '.join(KINDS)}, not as {', '.join(map(repr, unknown))}")
     folder = results or PAPER
     summaries = read_summaries(folder)
     if not summaries and results is None:
@@ -156,11 +163,15 @@ def report(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
             + (f" --out {results}" if results else "")
         )
-    _write_report(summaries, out or folder, kinds=[kind.strip().lower() for kind in figures.split(",")])
+    if not force:
+        _check_page(out or folder, option="--force")
+    _write_report(summaries, out or folder, kinds=kinds)
 
 
 def read_summaries(folder: Path) -> list[Summary]:
     """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
+    from qpsbgd_paper.report.summaries import read_summary
+
     known = [*DEMO, *EXPERIMENTS, *LONG]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
@@ -191,8 +202,7 @@ def _run(
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
     from qpsbgd_paper.framework.result_files import is_damaged, write_csv, write_result
-    from qpsbgd_paper.report.headlines import headline
-    from qpsbgd_paper.report.tables import claim_sentences, tables
+    from qpsbgd_paper.report.tables import claims_table, main_tables
 
     check_folder(out)
     runs = out / "runs"
@@ -219,11 +229,12 @@ def _run(
         if older is not None:
             which = "that is damaged" if is_damaged(older) else "with other numbers"
             say(f"An earlier result {which} is kept as {older}")
-        for table in tables(summary):
-            console.print(rich_table(table.title, table.head, table.body, best=table.best))
-        say(headline(summary))
-        for sentence in claim_sentences(summary):
-            say(f"• {sentence}")
+        for table in main_tables(summary):
+            console.print(rich_table(table.title, table.head, table.rows, best=table.best))
+        if summary.get("headline"):
+            say(summary["headline"])
+        for claim, verdict, *_, here, says in claims_table(summary).rows:
+            say(f"• {claim} ({says}): {verdict} – {here}")
         summaries.append(summary)
         if csv is not None:
             write_csv(csv, experiments[:count], folder=runs)
@@ -254,18 +265,30 @@ def _processes(count: int, dask: str | None = None) -> AbstractContextManager[Wo
 def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[str] = ("svg", "png")) -> None:
     """One page, the same by `qpsbgd demo` and by `qpsbgd report` on its results, and the figures."""
     from qpsbgd_paper.framework.result_files import write_bytes
-    from qpsbgd_paper.report.figures import figures
+    from qpsbgd_paper.report.figures import pictures
     from qpsbgd_paper.report.page import page
+    from qpsbgd_paper.report.rendering import image
 
     check_folder(out)
     demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
-    for summary in summaries:
-        for name, content in figures(summary, kinds).items():
-            write_bytes(out / "figures" / name, content)
+    drawn = [pictures(summary) for summary in summaries]
+    for name, picture in (item for found in drawn for item in found.items()):
+        for kind in kinds:
+            write_bytes(out / "figures" / f"{name}.{kind}", picture.svg if kind == "svg" else image(picture.draw, kind))
     target = out / "report.html"
-    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
+    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO, drawn=drawn).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
+
+
+def _check_page(folder: Path, *, option: str) -> None:
+    """Raise FileExistsError where a page would replace one that is not a report."""
+    from qpsbgd_paper.report.page import MARK
+
+    target = folder / "report.html"
+    if target.exists() and MARK.encode() not in target.read_bytes()[:1000]:
+        change = "overwrite it with --force" if option == "--force" else f"choose another folder with {option}"
+        raise FileExistsError(f"{target} is there already, and is not a report of qpsbgd: {change}")
 
 
 def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:

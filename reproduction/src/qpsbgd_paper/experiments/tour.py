@@ -1,6 +1,7 @@
-"""The demo's tour: one network from training to one bit per weight, in pictures."""
+"""The demo's tour: one network from training to one bit per weight, in numbers and pictures."""
 
 import ctypes
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,9 @@ from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.measurements import median_seconds
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, fit_classifier
+
+SHOWN_DIGITS = 5
+"""New digits that are shown with the network's answers: the first ones."""
 
 SHOWN_UNITS = 32
 """Hidden units whose weights are shown, in rows of 8."""
@@ -52,14 +56,20 @@ def look(*, hidden: int, epochs: int, seed: int) -> Result:
         weights = first.binary_weight.reshape(-1, 8, 8)
     confusion = torch.zeros(10, 10, dtype=torch.int64)
     confusion.index_put_((held_targets, answers), torch.tensor(1), accumulate=True)
+    floats = float_network([64, hidden, 10], epochs=epochs)
     return {
         "training_seconds": seconds,
         "accuracy": float((answers == held_targets).float().mean()),
+        "float_accuracy": accuracy(floats(held), held_targets),
+        "digits": [
+            {"pixels": (pixels / 2 + 0.5).reshape(8, 8).tolist(), "answer": int(answer), "target": int(target)}
+            for pixels, answer, target in zip(held[:SHOWN_DIGITS], answers, held_targets, strict=False)
+        ],
         "weights": weights[:SHOWN_UNITS].int().tolist(),
         "confusion": confusion.tolist(),
         "neuron": neurons[0],
-        "use": in_use(model, held, hidden=hidden),
-        "float": float_network(hidden=hidden, epochs=epochs),
+        "use": in_use(model, floats, held),
+        "float": binarized(hidden=hidden, epochs=epochs),
     }
 
 
@@ -91,11 +101,10 @@ def _image(values: Tensor) -> list[list[float]]:
     return (values / values.abs().max().clamp_min(1e-30)).reshape(8, 8).tolist()
 
 
-def in_use(model: nn.Module, inputs: Tensor, *, hidden: int) -> list[dict[str, Any]]:
-    """Bytes and microseconds per digit of the network as it may be used; None where there is no C compiler."""
+def in_use(model: nn.Module, floats: nn.Module, inputs: Tensor) -> list[dict[str, Any]]:
+    """Bytes and microseconds per digit of a float network and of the binary one; None where there is no C compiler."""
     sample = inputs[:1].contiguous()
     rows = sample.numpy()
-    floats = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10)).eval()
     parameters = 4 * sum(p.numel() for p in floats.parameters())
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         folder = Path(name)
@@ -124,14 +133,21 @@ def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | Non
     return lambda address: classify(ctypes.c_void_p(address))
 
 
-def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
-    """A float network trained by Adam, and its accuracy with one or two bits per weight, without more training."""
-    (inputs, targets), (held, held_targets) = split_digits("test")
+def float_network(widths: Sequence[int], *, epochs: int) -> nn.Sequential:
+    """A float network of these widths, trained by Adam."""
+    data, _ = split_digits("test")
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-    adam, steps = torch.optim.Adam(model.parameters(), lr=3e-3), epochs * (len(inputs) // 32)
-    fit_classifier(model, (inputs, targets), batch=32, steps=steps, optimizers=[adam])
-    model.eval()
+    layers = [layer for sizes in itertools.pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())]
+    model = nn.Sequential(*layers[:-1])
+    adam, steps = torch.optim.Adam(model.parameters(), lr=3e-3), epochs * (len(data[0]) // 32)
+    fit_classifier(model, data, batch=32, steps=steps, optimizers=[adam])
+    return model.eval()
+
+
+def binarized(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
+    """The accuracy of a float network as it is and with one or two bits per weight, without more training."""
+    (inputs, _), (held, held_targets) = split_digits("test")
+    model = float_network([64, hidden, hidden, 10], epochs=epochs)
     found = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
     for form, options in (
         ("signs, scale fitted", {"solver": "rounding"}),
@@ -144,6 +160,16 @@ def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
         seconds = time.perf_counter() - begun
         found.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
     return found
+
+
+def _digits_figure(digits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def words(digit: Mapping[str, Any]) -> str:
+        wrong = "" if digit["answer"] == digit["target"] else f", is {digit['target']}"
+        return f"answer: {digit['answer']}{wrong}"
+
+    title = "Digits that it was not trained on, and its answers"
+    panels = [{"title": words(digit), "values": digit["pixels"]} for digit in digits]
+    return {"name": "answers", "title": title, "kind": "images", "columns": 5, "height": 1.7, "panels": panels}
 
 
 def _weights_figure(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,10 +268,27 @@ class Tour(Study):
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
         (result,) = results
-        right = f"{100 * result['accuracy']:.1f} % of 360 new digits are right"
+        before, *_, after = result["use"]
+        ours, floats = (f"{100 * result[key]:.1f}\u00a0%" for key in ("accuracy", "float_accuracy"))
+        tiles = [
+            {"value": ours, "note": f"of 360 new digits are right with weights ±1; with float32 weights {floats}."},
+            {
+                "value": f"{before['bytes']:,} → {after['bytes']:,} bytes",
+                "note": "From float32 to one bit per weight in C.",
+            },
+        ]
+        if after["microseconds"] is not None:
+            value = f"{before['microseconds']:.1f} → {after['microseconds']:.1f} µs"
+            tiles.append({"value": value, "note": "Time per answer, from PyTorch with float32 to C."})
         return {
-            "headline": f"Trained in {result['training_seconds']:.1f} s, {right}.",
-            "figures": [_weights_figure(result), _neuron_figure(result["neuron"]), _confusion_figure(result)],
+            "tiles": tiles,
+            "headline": f"Trained in {result['training_seconds']:.1f} s.",
+            "figures": [
+                _digits_figure(result["digits"]),
+                _weights_figure(result),
+                _neuron_figure(result["neuron"]),
+                _confusion_figure(result),
+            ],
             "tables": [_use_table(result["use"]), _float_table(result["float"])],
             "claims": [],
         }

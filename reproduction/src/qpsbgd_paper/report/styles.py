@@ -1,121 +1,56 @@
-"""How a method looks in every figure, what it is called, and which cases belong together."""
+"""Colours and line styles by which methods can be told apart, the same in every figure."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from qpsbgd_paper.report.summaries import Summary, rows_of
-
-INK = "#808790"
-"""A grey with contrast on white and on black."""
-
 RED = "#d6274a"
-"""Ours. Warm colours are forms of QP-SBGD, cool ones are baselines; all have contrast on white and on black."""
+"""QP-SBGD. Warm colours are its forms, cool ones are baselines."""
 
-
-@dataclass(frozen=True)
-class Style:
-    """Colour, dashes in units of pixels ("" for a solid line) and width of a line."""
-
-    colour: str
-    dash: str = ""
-    width: float = 1.6
-
-
-KNOWN: Mapping[str, Style] = {
-    "qpsbgd": Style(RED, width=2.6),
-    "qpsbgd-ridge": Style("#b8479b", width=2.6),
-    "qpsbgd-printed": Style("#e06682", "6 3", 1.8),
-    "qpsbgd-annealed": Style("#9a5b3c", "9 2 2 2", 1.8),
-    "qpsbgd-virtual": Style("#d07d14", "4 2", 1.8),
-    "bc-sgd": Style("#1b68c4"),
-    "bc-sign": Style("#17a589"),
-    "bc-adam": Style("#b07fdc"),
-    "proxquant": Style("#6b7077", "2 2", 1.8),
-    "frozen": Style("#8a8f98", "1 3", 2.2),
-    "random": Style("#7f7a6c", "5 2 1 2", 1.6),
-    "constant": Style("#93876f", "8 3", 1.6),
+COLOURS: Mapping[str, str] = {
+    "qpsbgd": RED,
+    "qpsbgd-ridge": "#b8479b",
+    "qpsbgd-printed": "#e8743b",
+    "qpsbgd-annealed": "#9a5b3c",
+    "qpsbgd-virtual": "#d9a514",
+    "bc-sgd": "#1b68c4",
+    "bc-sign": "#17a589",
+    "bc-adam": "#8e6fd8",
+    "proxquant": "#6b7077",
+    "frozen": "#9aa0a6",
+    "random": "#a39c86",
+    "constant": "#b3a59b",
 }
-"""Methods that look the same in every figure; no other method has their colours."""
+"""Methods that look the same in every figure."""
 
-WARM = ("#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0", "#6e4a1f")
+WARM = ("#a8871c", "#5f9a2c", "#cc6fb0", "#6e4a1f", "#f2a65a", "#5b2c6f", "#d98880", "#9bb04a")
 COOL = ("#3f9bd1", "#5a63c8", "#0f8a9d", "#4d7f72", "#8f7fa8", "#7a86c9", "#2f9e6e")
 """Spare colours, for further forms of QP-SBGD and for further baselines."""
 
-PALETTE = (
-    *(RED, KNOWN["qpsbgd-virtual"].colour, "#5f9a2c", "#b8479b", "#a8871c", "#3f9bd1", "#5a63c8", "#c76f4a"),
-    *("#4d7f72", "#cc6fb0", "#0f8a9d", "#7d8f2a", "#8f7fa8", "#3d8b4f", "#c2607f", "#a8745c"),
-)
-"""Colours of what is not a method, such as the spins of a QUBO: none is that of a baseline, and the second is that of
-the virtual chip, whose reads many figures show."""
+PALETTE = (RED, "#d9a514", "#5f9a2c", "#b8479b", "#3f9bd1", "#5a63c8", "#c76f4a", "#4d7f72", "#a8871c", "#0f8a9d")
+"""Colours of what is not a method, such as the spins of a QUBO."""
+
+_STROKES: Mapping[str, dict[str, Any]] = {
+    "ours": {"linewidth": 2.4, "zorder": 4},
+    "paper": {"linewidth": 1.9, "linestyle": "--", "zorder": 3.5},
+    "variant": {"linewidth": 1.7, "linestyle": "-.", "zorder": 3},
+    "baseline": {"linewidth": 1.3, "zorder": 2.5},
+    "control": {"linewidth": 1.3, "linestyle": ":", "zorder": 2.2},
+}
 
 
-def line_styles(summary: Summary) -> dict[str, Style]:
-    """The look of every line of an experiment, by its name; well-known methods look the same in all experiments.
-
-    Other lines take the first spare colour of their kind that no line in the same case has, in the order of the rows.
-    Where all lines are ours, as in a comparison of options, none stands out.
-    """
-    return styles_of(line_kinds(summary), beside=lambda line: _beside(summary, line))
-
-
-def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[str]] | None = None) -> dict[str, Style]:
-    """The look of lines, by name, from their kinds: "ours", "paper" (the method as printed) or "baseline".
-
-    Args:
-        kinds: In the order of the legend.
-        beside: The lines from whose colours a line's must differ; all by default.
-    """
-    methods = {line: kind for line, kind in kinds.items() if kind != "control"}
-    alike = len(methods) > 1 and set(methods.values()) == {"ours"} and not set(methods) & set(KNOWN)
-    found = {line: KNOWN[line] for line in kinds if line in KNOWN}
-    if not alike and "qpsbgd" not in kinds:
-        ours = [line for line, kind in kinds.items() if kind == "ours" and line not in found]
-        found |= dict.fromkeys(ours[:1], KNOWN["qpsbgd"])
-    for line, kind in kinds.items():
-        if line in found:
-            continue
-        spare = (RED, *WARM) if alike else COOL if kind == "baseline" else WARM
-        taken = {found[other].colour for other in (beside(line) if beside else kinds) if other in found}
-        colour = next((colour for colour in spare if colour not in taken), spare[len(found) % len(spare)])
-        found[line] = Style(colour, "6 3" if kind == "paper" else "", 1.6 if kind == "baseline" else 1.8)
-    return {line: found[line] for line in kinds}
+def line_looks(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The colour and stroke of every line among the rows, by its name, as matplotlib's keywords."""
+    looks: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        line, kind = row["line"], row.get("kind", "baseline")
+        if line not in looks:
+            taken = {look["color"] for look in looks.values()}
+            spare = COOL if kind in ("baseline", "control") else WARM
+            free = [colour for colour in spare if colour not in taken] or [spare[len(looks) % len(spare)]]
+            looks[line] = {"color": COLOURS.get(line, free[0]), **_STROKES.get(kind, _STROKES["baseline"])}
+    return looks
 
 
-def line_kinds(summary: Summary) -> dict[str, str]:
-    """The kinds of all lines, by name."""
-    return {row["line"]: row.get("kind", "baseline") for row in rows_of(summary)}
-
-
-def _beside(summary: Summary, line: str) -> set[str]:
-    """All lines that share a case with this one."""
-    together = [{row["line"] for row in case["rows"]} for case in summary["cases"]]
-    return set().union(*(lines for lines in together if line in lines))
-
-
-def line_labels(summary: Summary) -> dict[str, str]:
-    """The labels of all lines, by name, in the order of the rows; where two are the same, with the names added."""
-    labels: dict[str, str] = {}
-    for row in rows_of(summary):
-        labels.setdefault(row["line"], row["label"])
-    times = Counter(labels.values())
-    return {line: label if times[label] == 1 else f"{label} ({line})" for line, label in labels.items()}
-
-
-def grouped(summary: Summary) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """The cases by the setting they share: (label, case) of all, with short labels where several share one.
-
-    Where no setting is shared, all cases are one group without a name. Cases that have no line in common with each
-    other are groups of their own.
-    """
-    cases = list(summary.get("cases", ()))
-    names = [row["line"] for case in cases for row in case["rows"]]
-    if len(cases) > 1 and len(names) == len(set(names)):
-        return {case["label"]: [(case["label"], case)] for case in cases}
-    groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for case in cases:
-        groups.setdefault(case.get("group", case["label"]), []).append((case.get("short", case["label"]), case))
-    if len(groups) == len(cases):
-        return {"": [(case["label"], case) for case in cases]}
-    return groups
+def legend_columns(labels: Iterable[str]) -> int:
+    """How many columns of a legend in the small font of legends fit below a figure."""
+    return max(1, min(3, int(7.2 / (0.5 + 0.058 * max(map(len, labels), default=1)))))

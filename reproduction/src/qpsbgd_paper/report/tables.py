@@ -1,53 +1,68 @@
-"""Results as tables and sentences, for terminal, markdown and HTML: pure functions of an experiment's summary."""
+"""Results as tables of texts, for the terminal, markdown and HTML: pure functions of an experiment's results."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from qpsbgd_paper.report.scales import finite
-from qpsbgd_paper.report.styles import grouped, line_labels
-from qpsbgd_paper.report.summaries import Summary
+from qpsbgd_paper.report.summaries import Summary, grouped, line_labels
+from qpsbgd_qubo.files.visible import visible
 
 SOURCES: Mapping[str, str] = {"paper": "the paper", "beyond": "the paper, elsewhere", "aim": "our aim"}
 """Who says so, in words."""
 
 NOTHING = "–"
-IN_VIEW = "Chosen with results in view"
+
+Cases = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-class Table(NamedTuple):
-    """A table of strings: `best` holds (row, column) of cells to mark, `quoted` the columns of the paper's figures."""
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; `best` holds (row, column) of cells to mark, `notes` what stands below."""
 
     title: str
-    head: list[str]
-    body: list[list[str]]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
     best: frozenset[tuple[int, int]] = frozenset()
-    quoted: frozenset[int] = frozenset()
+    notes: str = ""
 
 
-class Finding(NamedTuple):
-    """A claim as readers see it: what, who says so, whether it holds here, and by which figures."""
-
-    text: str
-    source: str
-    verdict: str
-    detail: str
+def table_of(title: str, rows: Iterable[Mapping[str, str]], *, notes: str = "") -> Table:
+    """The table with these rows, mappings from the names of columns to cells; a dash where a row has no cell."""
+    rows = list(rows)
+    head = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(title, head, [[row.get(name, NOTHING) for name in head] for row in rows], notes=notes)
 
 
-def tables(summary: Summary) -> list[Table]:
-    """The first metric's tables, then what the experiment itself put into tables."""
-    metrics = summary.get("metrics", ())
-    main = metric_tables(summary, metrics[0]) if metrics else []
-    return main + [
-        Table(
-            table["title"],
-            [str(cell) for cell in table["head"]],
-            [[str(cell) for cell in row] for row in table["body"]],
-        )
-        for table in summary.get("tables", ())
+def to_markdown(table: Table) -> str:
+    """A table in markdown, its best cells bold."""
+    rows = [
+        [f"**{escaped(cell)}**" if (number, column) in table.best else escaped(cell) for column, cell in enumerate(row)]
+        for number, row in enumerate(table.rows)
     ]
+    return pipes([escaped(cell) for cell in table.head], rows)
+
+
+def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A markdown table of cells that are markdown already."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def escaped(text: str) -> str:
+    """Text that markdown shows as it is, in a table cell too."""
+    text = visible(text)
+    for character in "\\`*_[]|<":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())
+
+
+def main_tables(summary: Summary) -> list[Table]:
+    """The first metric's tables, then what the experiment itself put into tables."""
+    main = [table for metric in summary.get("metrics", ())[:1] for table in metric_tables(summary, metric)]
+    return main + [Table(table["title"], table["head"], table["body"]) for table in summary.get("tables", ())]
 
 
 def other_tables(summary: Summary) -> list[Table]:
@@ -58,86 +73,90 @@ def other_tables(summary: Summary) -> list[Table]:
 def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
     """Methods as rows, cases as columns, `mean ± deviation` over seeds; one table per setting.
 
-    The paper's figures stand in a column `paper` beside ours where there are any; they belong to the first metric.
-    The best mean of every column is marked, as are those that look the same when rounded.
+    The paper's figures stand in a column beside ours where there are any; they belong to the first metric. The best
+    mean of every column is marked, as are those that look the same when rounded.
     """
     first = metric["key"] == summary["metrics"][0]["key"]
-    found = []
+    tables = []
     for setting, cases in grouped(summary).items():
-        title = f"{metric['label']} ({setting})" if setting else str(metric["label"])
-        head = ["method"]
-        columns: list[dict[str, str]] = []
-        best, quoted = set(), set()
-        labels = _labels_of(cases)
+        labels = line_labels({"cases": [case for _, case in cases]})
+        rows = {line: {"method": label} for line, label in labels.items()}
+        best = set()
         for short, case in cases:
-            rows = {row["line"]: row for row in case["rows"]}
-            values = {line: row["values"].get(metric["key"], ()) for line, row in rows.items()}
+            values = {row["line"]: row["values"].get(metric["key"], ()) for row in case["rows"]}
             decimals = decimals_for(values.values())
-            head.append(short)
-            columns.append({line: mean_and_deviation(numbers, decimals) for line, numbers in values.items()})
-            winners = _winners(values, higher=metric.get("higher", True), decimals=decimals)
-            best |= {(number, len(columns)) for number, line in enumerate(labels) if line in winners}
-            if first and any(row.get("reported") is not None for row in rows.values()):
-                quoted.add(len(head))
-                head.append("paper")
-                columns.append(_reported({line: row.get("reported") for line, row in rows.items()}))
-        body = [[label, *(column.get(line, NOTHING) for column in columns)] for line, label in labels.items()]
-        found.append(Table(title, head, body, frozenset(best), frozenset(quoted)))
-    return found
+            for row in case["rows"]:
+                rows[row["line"]][short] = mean_and_deviation(values[row["line"]], decimals)
+                if first and row.get("reported") is not None:
+                    paper = "in the paper" if len(cases) == 1 else f"in the paper, {short}"
+                    rows[row["line"]][paper] = str(row["reported"])
+            best |= {(line, short) for line in _winners(values, higher=metric["higher"], decimals=decimals)}
+        table = table_of(_titled(metric["label"], setting), rows.values())
+        places = frozenset(
+            (number, column)
+            for number, line in enumerate(rows)
+            for column, name in enumerate(table.head)
+            if (line, name) in best
+        )
+        tables.append(Table(table.title, table.head, table.rows, places))
+    return tables
 
 
 def options_tables(summary: Summary) -> list[Table]:
     """The options that every method ran with, methods as rows and cases as columns; one table per setting."""
-    found = []
-    for setting, cases in grouped(summary).items():
-        body = []
-        for line, label in _labels_of(cases).items():
-            rows = [next((row for row in case["rows"] if row["line"] == line), None) for _, case in cases]
-            body.append([label, *(NOTHING if row is None else _chosen_text(row) for row in rows)])
-        if body:
-            title = f"options ({setting})" if setting else "options"
-            found.append(Table(title, ["method", *(short for short, _ in cases)], body))
-    return found
+    return [
+        table_of(
+            _titled("Options", setting),
+            (
+                {"method": label}
+                | {short: _chosen_text(row) for short, case in cases for row in case["rows"] if row["line"] == line}
+                for line, label in line_labels({"cases": [case for _, case in cases]}).items()
+            ),
+        )
+        for setting, cases in grouped(summary).items()
+        if cases
+    ]
 
 
-def findings(summary: Summary) -> list[Finding]:
-    """All claims about an experiment with their verdicts; methods by their labels."""
+def claims_table(summary: Summary, *, sources: Sequence[str] = ()) -> Table:
+    """All claims, or those of these sources: who says so, the paper's number, what was measured, the verdict."""
     labels = line_labels(summary)
-    found = []
+    rows = []
     for claim in summary.get("claims", ()):
-        text, detail, rival = str(claim["text"]), str(claim.get("detail", "")), claim.get("rival")
+        text, here, source = claim["text"], claim.get("detail", ""), claim.get("source", "paper")
         cases = [case for case in claim.get("cases", ()) if case not in text]
-        if len(cases) == 1:
-            text = f"{text} ({cases[0]})"
-        if rival in labels:
-            detail = detail.replace(f"({rival})", f"({labels[rival]})")
-        source = SOURCES.get(claim.get("source", "paper"), str(claim.get("source")))
-        found.append(Finding(text, source, str(claim["verdict"]), detail))
-    return found
+        if sources and source not in sources:
+            continue
+        for line, label in labels.items():
+            here = here.replace(f"({line})", f"({label})")
+        row = {"claim": f"{text} ({cases[0]})" if len(cases) == 1 else text, "verdict": claim["verdict"]}
+        row |= {"the paper": claim.get("number") or NOTHING, "here": here or NOTHING}
+        rows.append(row if len(sources) == 1 else row | {"says": SOURCES.get(source, source)})
+    numbered = any(row["the paper"] != NOTHING for row in rows)
+    return table_of("", rows if numbered else [{k: row[k] for k in row if k != "the paper"} for row in rows])
 
 
-def judged_by(summaries: Iterable[Summary]) -> list[str]:
+def claims_sentence(summaries: Iterable[Summary]) -> str:
+    """`Of 30 statements of the paper, …`; empty without any. Those beyond its form or setting are not counted."""
+    claims = [claim for summary in summaries for claim in summary.get("claims", ())]
+    tally = Counter(claim["verdict"] for claim in claims if claim.get("source", "paper") == "paper")
+    words = {
+        "yes": "hold here",
+        "no": "do not",
+        "cannot tell": "cannot be told apart from the controls or from noise",
+        "not run on hardware": "are about an annealer and were not run on hardware",
+    }
+    parts = [f"{tally[verdict]} {text}" for verdict, text in words.items() if tally[verdict]]
+    if not parts:
+        return ""
+    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"Of {tally.total()} statements of the paper, each judged on its own form and setting, {listed}."
+
+
+def tests_of(summaries: Iterable[Summary]) -> list[str]:
     """The tests that decided on claims, each once, as sentences."""
     tests = dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test"))
     return [f"The test: {test}." for test in tests]
-
-
-def joined(parts: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-
-
-def capitalised(text: str) -> str:
-    """The text with a capital at its beginning, and nothing else changed."""
-    return text[:1].upper() + text[1:]
-
-
-def claim_sentences(summary: Summary) -> list[str]:
-    """Claims with verdicts and figures, each a sentence for a terminal or a list."""
-    return [
-        f"{finding.text} ({finding.source}): {finding.verdict}" + (f" – {finding.detail}" if finding.detail else "")
-        for finding in findings(summary)
-    ]
 
 
 def duration(seconds: float) -> str:
@@ -154,17 +173,17 @@ def mean_and_deviation(values: Sequence[float | None], decimals: int | None = 3)
     """
     if not len(values):
         return NOTHING
-    numbers = finite(values)
-    diverged = sum(math.isnan(number) for number in numbers)
+    numbers = _finite(values)
+    diverged = len(values) - len(numbers)
     if diverged:
-        return "diverged" if diverged == len(numbers) else f"{diverged} of {len(numbers)} diverged"
+        return "diverged" if not numbers else f"{diverged} of {len(values)} diverged"
     mean = number_text(float(np.mean(numbers)), decimals)
     return mean if len(numbers) == 1 else f"{mean} ± {number_text(float(np.std(numbers, ddof=1)), decimals)}"
 
 
 def decimals_for(columns: Iterable[Sequence[float | None]]) -> int | None:
     """Decimals for all cells of a column, by the size of its typical figure; None for three significant digits."""
-    numbers = [abs(number) for values in columns for number in finite(values) if not math.isnan(number)]
+    numbers = [abs(number) for values in columns for number in _finite(values)]
     typical = float(np.median(numbers)) if numbers else 0.0
     if 0 < typical < 0.005:
         return None
@@ -178,19 +197,28 @@ def number_text(value: float, decimals: int | None) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _chosen_text(row: Mapping[str, Any]) -> str:
-    """The options of a line, and by which learning rates its grid was extended."""
-    chosen = options_text(row.get("options") or {}) or "defaults"
-    added = row["grid"][1] if row.get("grid") else ()
-    if not added:
-        return chosen
-    edge = ", still at its edge" if row["options"] == added[-1] else ""
-    return f"{chosen} (grid extended by lr {', '.join(_option(point['lr']) for point in added)}{edge})"
-
-
 def options_text(options: Mapping[str, Any]) -> str:
     """`lr 0.03, momentum 0.9, solver exact`."""
     return ", ".join(f"{name} {_option(value)}" for name, value in options.items())
+
+
+def _titled(title: str, setting: str) -> str:
+    return f"{title} ({setting})" if setting else title
+
+
+def _finite(values: Iterable[float | None]) -> list[float]:
+    return [float(value) for value in values if value is not None and math.isfinite(value)]
+
+
+def _chosen_text(row: Mapping[str, Any]) -> str:
+    """The options of a line, and by which learning rates its grid was extended."""
+    options = row.get("options") or {}
+    chosen = options_text(options) or "defaults"
+    added = row["grid"][1] if row.get("grid") else ()
+    if not added:
+        return chosen
+    edge = ", still at its edge" if options == added[-1] else ""
+    return f"{chosen} (grid extended by lr {', '.join(_option(point.get('lr')) for point in added)}{edge})"
 
 
 def _option(value: Any) -> str:
@@ -198,30 +226,18 @@ def _option(value: Any) -> str:
         return "none"
     if isinstance(value, Mapping):
         rest = {name: entry for name, entry in value.items() if name != "name"}
-        text = f"({options_text(rest)})" if rest else ""
-        return f"{value['name']} {text}".strip() if "name" in value else text
+        return f"{value.get('name', '')} ({options_text(rest)})".strip() if rest else str(value.get("name", ""))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _reported(given: Mapping[str, float | str | None]) -> dict[str, str]:
-    """The paper's figures, all with as many decimals as the longest."""
-    numbers = [value for value in given.values() if isinstance(value, int | float)]
-    decimals = max((len(f"{number:g}".partition(".")[2]) for number in numbers), default=0)
-    return {
-        line: NOTHING if value is None else value if isinstance(value, str) else f"{value:.{decimals}f}"
-        for line, value in given.items()
-    }
-
-
-def _labels_of(cases: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    return line_labels({"cases": [case for _, case in cases]})
-
-
 def _winners(values: Mapping[str, Sequence[float | None]], *, higher: bool, decimals: int | None) -> set[str]:
-    """The lines with the best mean, compared as printed; none where all are the same."""
-    means = {line: float(np.mean(finite(numbers))) for line, numbers in values.items() if len(numbers)}
-    shown = {line: float(number_text(mean, decimals)) for line, mean in means.items() if not math.isnan(mean)}
-    if len(means) < 2 or not shown or (len(set(shown.values())) == 1 and len(shown) == len(means)):
+    """The lines with the best mean, compared as printed; none where all are the same, or one is all there is."""
+    means = {
+        line: np.mean(_finite(numbers)) for line, numbers in values.items() if len(_finite(numbers)) == len(numbers) > 0
+    }
+    shown = {line: float(number_text(float(mean), decimals)) for line, mean in means.items()}
+    compared = sum(len(numbers) > 0 for numbers in values.values())
+    if compared < 2 or not shown or (len(set(shown.values())) == 1 and len(shown) == compared):
         return set()
     best = max(shown.values()) if higher else min(shown.values())
     return {line for line, mean in shown.items() if mean == best}
