@@ -51,7 +51,8 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients)
         else:
-            self._check_gradients(later=self.fusable and all(group["update"] == "adam" for group in self.binary_groups))
+            adam = all(group["update"] == "adam" for group in self.binary_groups)
+            self._check_gradients(later=self.fusable and adam and all(w.dtype == kept_dtype(w) for w in self._layers))
         for group in self.binary_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
@@ -111,6 +112,11 @@ class DescentOptimizer(BinaryOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
         super().load_state_dict(self._check_state(state_dict, set(self.kept)))
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for weight, number in zip(group["params"], saved["params"], strict=True):
+                if weight in self._layers and weight.dtype != kept_dtype(weight) and number in state_dict["state"]:
+                    # Torch has cast it to the precision of the weight.
+                    self.state[weight] = _placed(state_dict["state"][number], weight.device)
         self._late_answer = LateAnswer()
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -302,15 +308,30 @@ class Bop(DescentOptimizer):
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         moved = []
         for weight, state in zip(weights, states, strict=True):
-            mean = state.setdefault("mean", torch.zeros_like(weight))
-            mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
+            (grad,) = _grads([weight])
+            mean = state.setdefault("mean", torch.zeros_like(grad))
+            mean.lerp_(grad, min(1.0, self._rate(group, self._layers[weight])))
             against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
-            moved.append(torch.where(against, -weight, weight))
+            flipped = torch.where(weight == 0, -torch.finfo(weight.dtype).tiny, -weight)  # the sign of zero is +1
+            moved.append(torch.where(against, flipped, weight))
         return moved
 
 
+def kept_dtype(weight: Tensor) -> torch.dtype:
+    """The type of what is kept of a weight, at least single precision: in half, squares overflow or vanish."""
+    return torch.promote_types(weight.dtype, torch.float32)
+
+
 def _grads(weights: list[Tensor]) -> list[Tensor]:
-    return [weight.grad for weight in weights if weight.grad is not None]
+    """The gradients, in the type of what is kept."""
+    return [weight.grad.to(kept_dtype(weight)) for weight in weights if weight.grad is not None]
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    """A copy of a saved state, with its tensors on this device."""
+    if isinstance(value, dict):
+        return {name: _placed(inner, device) for name, inner in value.items()}
+    return value.to(device, copy=True) if isinstance(value, Tensor) else value
 
 
 def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
@@ -340,7 +361,10 @@ def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> 
     beta1, beta2 = options["betas"]
     means, squares, counts = _adam_state(grads, states)
     torch._foreach_lerp_(means, grads, 1 - beta1)
-    torch._foreach_lerp_(squares, torch._foreach_mul(grads, grads), 1 - beta2)
+    products = torch._foreach_mul(grads, grads)
+    # Infinity would make NaN of the means.
+    torch._foreach_clamp_max_(products, min(torch.finfo(product.dtype).max for product in products))
+    torch._foreach_lerp_(squares, products, 1 - beta2)
     roots = torch._foreach_sqrt(squares)
     torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
     torch._foreach_add_(roots, options["eps"])

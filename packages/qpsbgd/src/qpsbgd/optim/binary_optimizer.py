@@ -291,12 +291,13 @@ class BinaryOptimizer(Optimizer):
         raise ValueError(f"the gradient of {of} {holds} NaN or infinite values; {then}")
 
     def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
-        """Raise RuntimeError where what is kept of a weight has another type, place or shape."""
+        """Raise RuntimeError where what is kept of a weight, at least in single precision, does not fit it."""
+        like = weight.to(torch.promote_types(weight.dtype, torch.float32))
         for value in state.values():
             if isinstance(value, dict):
                 self._check_kept(weight, value)
             elif isinstance(value, Tensor) and value.ndim:
-                check_fits(self._layers[weight], value, weight)
+                check_fits(self._layers[weight], value, like)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
         """A state with all options and `known` entries alone; one from before there was a warm-up goes on without."""
