@@ -177,13 +177,15 @@ class ProxQuant(DescentOptimizer):
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
-    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `steps` = T.
-    After T steps the weights are at ±1 and barely change. `params` and `real` are those of `QPSBGD`; the rate of the
-    real parameters falls to zero over `real["steps"]` alone.
+    steps the proximal steps move a weight by up to rate · T²/2. By default, the pull takes a weight of zero to ±1, and
+    from T/2 on it is stronger than a step of size lr against it: give `steps` = T. From step T on, all weights are at
+    ±1, whatever is left of the way. `params` and `real` are those of `QPSBGD`; the rate of the real parameters falls to
+    zero over `real["steps"]` alone.
 
     Args:
         lr: Step size of the weights.
-        rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
+        rate: Growth of the regulariser per step, and no end of it at T; None takes 2/T² + 2 lr/T, with T = 1000 where
+            `steps` is not given.
         steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
         update: The gradient step: "sgd", "sign" or "adam".
         momentum: Momentum of "sgd" and "sign".
@@ -209,9 +211,10 @@ class ProxQuant(DescentOptimizer):
         real: Real = None,
     ) -> None:
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
-        if rate is None:
-            rate = 2 / (steps or 1000) ** 2
-        options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
+        end = (steps or 1000) if rate is None else None
+        if end is not None:
+            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", self._rate_factor({}) if lr is None else lr) / end
+        options = {"lr": lr, "rate": rate, "end": end, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
@@ -219,7 +222,7 @@ class ProxQuant(DescentOptimizer):
             state["proximal_step"] = state.get("proximal_step", 0) + 1
         stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
         pairs = zip(stepped, states, strict=True)
-        return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
+        return [proximal_step(weight, _strength(group, state["proximal_step"])) for weight, state in pairs]
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
@@ -380,6 +383,12 @@ def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor],
             state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
         state["step"] += 1
     return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
+
+
+def _strength(group: Mapping[str, Any], step: int) -> float:
+    """λ_t of a group's weights at a step, counted from 1."""
+    at_end = group["end"] is not None and step >= group["end"]
+    return math.inf if at_end else float(group["rate"]) * step
 
 
 def proximal_step(weights: Tensor, strength: float) -> Tensor:
