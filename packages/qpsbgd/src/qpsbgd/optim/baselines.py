@@ -43,6 +43,7 @@ class DescentOptimizer(BinaryOptimizer):
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
 
+    @torch._disable_dynamo  # torch fails in the step of the real part
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""

@@ -123,6 +123,8 @@ class BinaryOptimizer(Optimizer):
                 self._layers[layer.weight] = layer
                 self._adopt(layer)
         if part is not None:
+            if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
+                part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
             self._real_parts.append(part)
             self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning

@@ -115,6 +115,7 @@ class QPSBGD(BinaryOptimizer):
         }
         super().__init__(params, options, real)
 
+    @torch._disable_dynamo  # a compiled step would be no faster, and torch fails in that of the real part
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Project every layer's gradients and move the latent weights; returns the closure's loss.
