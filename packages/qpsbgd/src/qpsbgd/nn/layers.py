@@ -181,7 +181,8 @@ class BinaryLayer(nn.Module, ABC):
             if torch.compiler.is_compiling() and not self.tape.sharded:
                 copied: Tensor = watched(output, x, self.weight.detach())  # a hook would break the graph
                 return copied
-            self.tape.watch(self, x, output)
+            if torch.compiler.is_compiling() or torch._C._get_tracing_state() is None:
+                self.tape.watch(self, x, output)
         return output
 
     def _watch_signs(self) -> None:

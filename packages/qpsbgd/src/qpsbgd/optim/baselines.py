@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
@@ -43,7 +44,7 @@ class DescentOptimizer(BinaryOptimizer):
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
 
-    @torch._disable_dynamo  # torch fails in the step of the real part
+    @_disable_dynamo  # torch fails in the step of the real part
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
@@ -54,16 +55,17 @@ class DescentOptimizer(BinaryOptimizer):
         else:
             adam = all(group["update"] == "adam" for group in self.binary_groups)
             self._check_gradients(later=self.fusable and adam and all(w.dtype == kept_dtype(w) for w in self._layers))
-        for group in self.binary_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
+        moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
+        for _, weights in moving:
+            for weight in weights:
+                self._check_kept(weight, self.state[weight])
+        self._step_real()  # it may raise, and then nothing has changed
+        for group, weights in moving:
             if weights:
-                for weight in weights:
-                    self._check_kept(weight, self.state[weight])
                 self._move(weights, [self.state[weight] for weight in weights], group)
                 for observer in self.observers:
                     for weight in weights:
                         observer(self._layers[weight], {})
-        self._step_real()
         self._finish_step()
         return loss
 

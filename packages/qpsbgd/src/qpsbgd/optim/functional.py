@@ -25,15 +25,19 @@ class LayerUpdate:
 
 
 def qpsbgd(
-    updates: Sequence[LayerUpdate], clock: Callable[[], float] = float, skip: Tensor | None = None
+    updates: Sequence[LayerUpdate],
+    clock: Callable[[], float] = float,
+    skip: Tensor | None = None,
+    *,
+    before: Callable[[], None] = lambda: None,
 ) -> list[Direction]:
     """Ω ← clip(Ω − lr · G, ±clip) for every layer, with G from its projection (Alg. 1); returns the directions.
 
     No gradient, no step: a layer whose gradient is exactly zero stays where it is, and its memory fades.
 
-    Weights and states change only after the directions of all layers are known. `clock` returns the time, for
-    `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked at, and weights and
-    the tensors of states stay as they are.
+    Weights and states change only after the directions of all layers are known, and `before` has returned. `clock`
+    returns the time, for `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked
+    at, and weights and the tensors of states stay as they are.
     """
     if skip is not None:
         updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
@@ -44,6 +48,7 @@ def qpsbgd(
         answers = projection.answers([update.inputs for update in own])
         seconds = clock() - begun
         directions |= {update: replace(one, seconds=seconds) for update, one in zip(own, answers, strict=True)}
+    before()
     for update, direction in directions.items():
         rate = update.lr if skip is None else torch.where(skip, 0.0, update.lr)
         moving = _has_gradient(update.inputs)
