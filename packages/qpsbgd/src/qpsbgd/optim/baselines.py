@@ -217,7 +217,15 @@ class ProxQuant(DescentOptimizer):
         end = (steps or 1000) if rate is None else None
         if end is not None:
             rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", self._rate_factor({}) if lr is None else lr) / end
-        options = {"lr": lr, "rate": rate, "end": end, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
+        options = {
+            "lr": lr,
+            "rate": rate,
+            "end": end,
+            "update": update,
+            "momentum": momentum,
+            "betas": betas,
+            "eps": eps,
+        }
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:

@@ -98,9 +98,7 @@ class Spins(SystemProjection):
             places = zip(systems, moving, strict=True)
             moving = polar_factors([(one.layer, mean, one.shards) for one, mean in places])
         sizes = [binary_size(mean) for mean in moving]
-        gradients = [
-            one.blocks.weights(mean / size) for one, mean, size in zip(systems, moving, sizes, strict=True)
-        ]
+        gradients = [one.blocks.weights(mean / size) for one, mean, size in zip(systems, moving, sizes, strict=True)]
         if self.target == "polar":
             gradients = [own @ one.matrix for one, own in zip(systems, gradients, strict=True)]
         parts = zip(systems, gradients, sizes, strict=True)
