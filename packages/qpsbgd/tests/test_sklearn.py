@@ -402,4 +402,4 @@ def test_spreads_whose_squares_single_precision_cannot_hold_raise_and_double_pre
     model = estimators.QPSBGDClassifier(hidden_layers=16, epochs=20, random_state=0)
     with pytest.raises(ValueError, match=r"the spread of column 1 of X is .*, whose square is beyond float32"):
         model.fit(rows.astype(np.float32), labels)
-    assert model.fit(rows, labels).score(rows, labels) > 0.9
+    assert model.fit(rows, labels).score(rows, labels) > 0.8  # or the column was ignored

@@ -105,6 +105,7 @@ def test_schedulers_that_cycle_the_momentum_serve_binary_and_real_parameters(mak
         schedule.step()
 
 
+@pytest.mark.filterwarnings("ignore")  # torch says what it does not compile
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_compiled_step_is_the_step(make):
     torch._dynamo.reset()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, Bop, BinaryConnect, ProxQuant, StraightThrough
+from qpsbgd import QPSBGD, BinaryConnect, Bop, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 from qpsbgd.projections import Printed, Ridge, Spins
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
@@ -44,7 +43,6 @@ class DescentOptimizer(BinaryOptimizer):
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
 
-    @_disable_dynamo  # torch fails in the step of the real part
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""

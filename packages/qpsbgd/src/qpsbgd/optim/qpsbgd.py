@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
@@ -116,7 +115,6 @@ class QPSBGD(BinaryOptimizer):
         }
         super().__init__(params, options, real)
 
-    @_disable_dynamo  # a compiled step would be no faster, and torch fails in that of the real part
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Project every layer's gradients and move the latent weights; returns the closure's loss.
