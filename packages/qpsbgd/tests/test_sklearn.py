@@ -4,6 +4,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -366,3 +367,39 @@ def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
         assert (model.classes_[outputs.argmax(1)] == model.predict(X)).mean() > 0.99
     else:
         np.testing.assert_allclose(outputs.ravel(), model.predict(X), rtol=1e-4)
+
+
+def test_fits_in_threads_are_those_of_their_seeds_and_leave_torchs_random_numbers_alone():
+    rows, labels = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+
+    def fitted(seed):
+        return (
+            estimators.QPSBGDClassifier(hidden_layers=16, epochs=4, random_state=seed)
+            .fit(rows, labels)
+            .predict_proba(rows)
+        )
+
+    alone, state = [fitted(seed) for seed in (0, 1, 0, 1)], torch.get_rng_state()
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(fitted, (0, 1, 0, 1)))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-3, 1.0, 1e6])
+def test_a_constant_target_is_predicted_exactly(value):
+    rows = np.random.default_rng(0).standard_normal((30, 3))
+    targets = np.stack([np.full(30, value), rows[:, 0]], 1)
+    predicted = estimators.QPSBGDRegressor(hidden_layers=8, epochs=2, random_state=0).fit(rows, targets).predict(rows)
+    np.testing.assert_allclose(predicted[:, 0], value, rtol=1e-12)
+    assert predicted[:, 1].std() > 0
+
+
+@pytest.mark.parametrize("factor", [1e-23, 1e20])
+def test_spreads_whose_squares_single_precision_cannot_hold_raise_and_double_precision_takes_them(factor):
+    rows = np.random.default_rng(0).standard_normal((60, 3)) * np.array([1.0, factor, 1.0])
+    labels = (rows[:, 1] > 0).astype(int)
+    model = estimators.QPSBGDClassifier(hidden_layers=16, epochs=20, random_state=0)
+    with pytest.raises(ValueError, match=r"the spread of column 1 of X is .*, whose square is beyond float32"):
+        model.fit(rows.astype(np.float32), labels)
+    assert model.fit(rows, labels).score(rows, labels) > 0.8  # or the column was ignored

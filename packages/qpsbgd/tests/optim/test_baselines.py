@@ -235,7 +235,7 @@ def test_bad_options_of_proxquant_raise(options, error, message):
 
 def test_without_a_number_of_steps_the_regulariser_grows_as_for_a_thousand():
     rates = [ProxQuant(small_model(), steps=steps).param_groups[0]["rate"] for steps in (None, 1000)]
-    assert rates[0] == rates[1] == pytest.approx(2e-6)
+    assert rates[0] == rates[1] == pytest.approx(2e-6 + 2e-4)
 
 
 def gradients(layer, count):
@@ -337,3 +337,45 @@ def test_they_train_convolutions_and_the_rest_of_a_model(update):
 def test_bad_options_of_straight_through_training_and_bop_raise(make, message):
     with pytest.raises(ValueError, match=message):
         make(BinaryLinear(4, 2))
+
+
+@pytest.mark.parametrize("lr", [0.0, 0.001, 0.1, 3.0])
+@pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
+def test_proxquant_binarises_by_the_last_of_its_steps_whatever_the_rate(update, lr):
+    model = small_model()
+    optimizer = ProxQuant(model, lr=lr, steps=20, update=update)
+    weights = train_on_means(model, optimizer, range(20))
+    assert all(torch.equal(weight.abs(), torch.ones_like(weight)) for weight in weights)
+
+
+def test_the_pull_of_proxquant_outweighs_its_steps_before_the_end():
+    model = small_model()
+    weights = train_on_means(model, ProxQuant(model, lr=0.1, steps=100), range(99))
+    assert torch.cat([weight.flatten() for weight in weights]).abs().eq(1).double().mean() > 0.9
+
+
+def test_bop_flips_a_latent_weight_of_zero_and_back():
+    layer = BinaryLinear(1, 1)
+    nn.init.zeros_(layer.weight)
+    optimizer = Bop(layer, lr=0.5)
+    for grad, expected in ((1.0, -1), (-10.0, 1)):
+        layer.weight.grad = torch.full((1, 1), grad)
+        optimizer.step()
+        assert layer.binary_weight.item() == expected
+
+
+@pytest.mark.parametrize("make", [BinaryConnect, StraightThrough, partial(ProxQuant, update="adam")])
+def test_a_run_in_half_precision_is_resumed_bit_for_bit_with_what_was_kept_in_single(make):
+    def train_on(layer, optimizer, seeds):
+        for seed in seeds:
+            torch.manual_seed(seed)
+            layer.weight.grad = torch.randn(3, 4).half()
+            optimizer.step()
+        return layer.weight.detach().clone()
+
+    layer, fresh = (BinaryLinear(4, 3, dtype=torch.float16) for _ in range(2))
+    optimizer, resumed = make(layer, lr=0.01), make(fresh, lr=0.01)
+    train_on(layer, optimizer, range(3))
+    fresh.load_state_dict(layer.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert torch.equal(train_on(layer, optimizer, range(3, 6)), train_on(fresh, resumed, range(3, 6)))

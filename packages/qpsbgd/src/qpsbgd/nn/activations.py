@@ -83,8 +83,13 @@ class QuantActivation(nn.Module):
             scale = 4.0 / (self.high + 1)
         elif not number or not 2.0**-60 <= scale <= 2.0**60:
             raise ValueError(f"scale must be a positive number from 2^-60 to 2^60, got {scale!r}")
-        exponent = torch.tensor(math.log2(scale), device=device, dtype=dtype)
-        self.log2_scale = nn.Parameter(exponent, requires_grad=learned)
+        self._initial_exponent = math.log2(scale)
+        self.log2_scale = nn.Parameter(torch.empty((), device=device, dtype=dtype), requires_grad=learned)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial scale."""
+        nn.init.constant_(self.log2_scale, self._initial_exponent)
 
     @property
     def scale(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The binary layers that exist: found by their weights, and from inside a compiled graph by their numbers."""
+"""The binary layers that exist: found by their weights, from inside a compiled graph, too."""
 
 from __future__ import annotations
 
@@ -24,30 +24,34 @@ def layers_of(parameters: Iterable[Tensor]) -> list[BinaryLayer]:
 
 
 @torch.library.custom_op("qpsbgd::watched", mutates_args=())
-def watched(output: Tensor, x: Tensor, layer: int) -> Tensor:
-    """A copy of the output of the binary layer with this id, whose gradient goes by the layer's tape."""
+def watched(output: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """A copy of the output of the binary layer with this weight, whose gradient goes by the layer's tape.
+
+    A number in place of the weight would be a constant of the graph, and every one of many equal blocks compiled anew.
+    """
     return output.clone()
 
 
 @torch.library.custom_op("qpsbgd::recorded", mutates_args=())
-def _recorded(grad: Tensor, x: Tensor, layer: int) -> Tensor:
-    found = next(one for one in KNOWN if id(one) == layer)
-    if found.tape is not None and found.tape.wanted:
-        found.tape.record(found, x, grad)
+def _recorded(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    place = weight.data_ptr()  # torch has made another object of the weight
+    for layer in list(KNOWN):
+        tape = layer.tape
+        if tape is not None and tape.wanted and not tape.sharded and layer.weight.data_ptr() == place:
+            tape.record(layer, x, grad)
     return grad.clone()
 
 
-watched.register_fake(lambda output, x, layer: torch.empty_like(output))
-_recorded.register_fake(lambda grad, x, layer: torch.empty_like(grad))
+watched.register_fake(lambda output, x, weight: torch.empty_like(output))
+_recorded.register_fake(lambda grad, x, weight: torch.empty_like(grad))
 
 
-def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
-    ctx.layer = inputs[2]
+def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
 
 
 def _record(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-    return _recorded(grad, *ctx.saved_tensors, ctx.layer), None, None
+    return _recorded(grad, *ctx.saved_tensors), None, None
 
 
 watched.register_autograd(_record, setup_context=_keep_for_record)

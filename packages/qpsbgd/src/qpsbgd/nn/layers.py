@@ -105,8 +105,8 @@ class BinaryLayer(nn.Module, ABC):
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
-            unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
-            self.gain, self.unit = 1.0, torch.tensor(unit, **kind)
+            self._initial_unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
+            self.gain, self.unit = 1.0, torch.empty((), **kind)
         self._set_mark()
         self.reset_parameters()
         KNOWN.add(self)
@@ -120,6 +120,8 @@ class BinaryLayer(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draw latent weights uniformly within ±`initial_bound`; the bias becomes zero, scales the coefficients."""
         nn.init.uniform_(self.weight, -self.initial_bound, self.initial_bound)
+        if self.unit is not None:
+            self.unit.fill_(self._initial_unit)
         if self.scale is not None:
             with torch.no_grad():
                 self.scale.copy_(self.scale.new_tensor(self.coefficients))
@@ -169,9 +171,10 @@ class BinaryLayer(nn.Module, ABC):
                 output = output + self._per_channel(self.bias)
         if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
             if torch.compiler.is_compiling() and not self.tape.sharded:
-                copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
+                copied: Tensor = watched(output, x, self.weight.detach())  # a hook would break the graph
                 return copied
-            self.tape.watch(self, x, output)
+            if torch.compiler.is_compiling() or torch._C._get_tracing_state() is None:
+                self.tape.watch(self, x, output)
         return output
 
     def __prepare_scriptable__(self) -> nn.Module:
@@ -230,11 +233,13 @@ class BinaryLayer(nn.Module, ABC):
             planes = straight_through(signs, self.weight, self.unit)
         else:
             planes = self.weight if latent else sign(self.weight)
-            if scales is not None:
-                planes = (scales if self.unit is None else self.unit) * planes
+            if self.unit is not None:
+                planes = self.unit * planes
+            elif scales is not None:
+                planes = scales * planes
         if self.bits == 1:
             return planes
-        if scales is not None:
+        if scales is not None and (self.unit is None or not latent):
             return planes.sum(1)
         return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def sign(latent: Tensor) -> Tensor:
@@ -15,10 +16,17 @@ def sign(latent: Tensor) -> Tensor:
 
 def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
     """`values`, with the gradient of `latent`, or of unit · latent."""
-    if not latent.requires_grad:
+    compiled = torch.compiler.is_compiling()
+    # A tracer runs with gradients and without, and must see the same; in forward mode, tangents come without
+    # `requires_grad`.
+    transformed = not compiled and (
+        torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
+    if not (latent.requires_grad or transformed):
         return values
-    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    if traced or torch._C._are_functorch_transforms_active():
+    if compiled or transformed:
         # Exactly values + 0. Plain operations, unlike an autograd function, can be traced, saved and vectorised.
         through = latent if unit is None else unit * latent
         return values + (through - through.detach())

@@ -111,6 +111,7 @@ class Tape:
 
     def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
         """Record the inputs x of a layer, given the gradient of their output."""
+        self._listen(self._weight)  # it may have been frozen before
         self._add(grad, self._reader(layer, x, grad))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:

@@ -51,17 +51,19 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients)
         else:
-            self._check_gradients(later=self.fusable and all(group["update"] == "adam" for group in self.binary_groups))
-        for group in self.binary_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
+            adam = all(group["update"] == "adam" for group in self.binary_groups)
+            self._check_gradients(later=self.fusable and adam and all(w.dtype == kept_dtype(w) for w in self._layers))
+        moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
+        for _, weights in moving:
+            for weight in weights:
+                self._check_kept(weight, self.state[weight])
+        self._step_real()  # it may raise, and then nothing has changed
+        for group, weights in moving:
             if weights:
-                for weight in weights:
-                    self._check_kept(weight, self.state[weight])
                 self._move(weights, [self.state[weight] for weight in weights], group)
                 for observer in self.observers:
                     for weight in weights:
                         observer(self._layers[weight], {})
-        self._step_real()
         self._finish_step()
         return loss
 
@@ -111,6 +113,11 @@ class DescentOptimizer(BinaryOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
         super().load_state_dict(self._check_state(state_dict, set(self.kept)))
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for weight, number in zip(group["params"], saved["params"], strict=True):
+                if weight in self._layers and weight.dtype != kept_dtype(weight) and number in state_dict["state"]:
+                    # Torch has cast it to the precision of the weight.
+                    self.state[weight] = _placed(state_dict["state"][number], weight.device)
         self._late_answer = LateAnswer()
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -171,13 +178,15 @@ class ProxQuant(DescentOptimizer):
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
-    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `steps` = T.
-    After T steps the weights are at ±1 and barely change. `params` and `real` are those of `QPSBGD`; the rate of the
-    real parameters falls to zero over `real["steps"]` alone.
+    steps the proximal steps move a weight by up to rate · T²/2. By default, the pull takes a weight of zero to ±1, and
+    from T/2 on it is stronger than a step of size lr against it: give `steps` = T. From step T on, all weights are at
+    ±1, whatever is left of the way. `params` and `real` are those of `QPSBGD`; the rate of the real parameters falls to
+    zero over `real["steps"]` alone.
 
     Args:
         lr: Step size of the weights.
-        rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
+        rate: Growth of the regulariser per step, and no end of it at T; None takes 2/T² + 2 lr/T, with T = 1000 where
+            `steps` is not given.
         steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
         update: The gradient step: "sgd", "sign" or "adam".
         momentum: Momentum of "sgd" and "sign".
@@ -203,9 +212,18 @@ class ProxQuant(DescentOptimizer):
         real: Real = None,
     ) -> None:
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
-        if rate is None:
-            rate = 2 / (steps or 1000) ** 2
-        options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
+        end = (steps or 1000) if rate is None else None
+        if end is not None:
+            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", self._rate_factor({}) if lr is None else lr) / end
+        options = {
+            "lr": lr,
+            "rate": rate,
+            "end": end,
+            "update": update,
+            "momentum": momentum,
+            "betas": betas,
+            "eps": eps,
+        }
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
@@ -213,7 +231,7 @@ class ProxQuant(DescentOptimizer):
             state["proximal_step"] = state.get("proximal_step", 0) + 1
         stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
         pairs = zip(stepped, states, strict=True)
-        return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
+        return [proximal_step(weight, _strength(group, state["proximal_step"])) for weight, state in pairs]
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
@@ -302,15 +320,30 @@ class Bop(DescentOptimizer):
     def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         moved = []
         for weight, state in zip(weights, states, strict=True):
-            mean = state.setdefault("mean", torch.zeros_like(weight))
-            mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
+            (grad,) = _grads([weight])
+            mean = state.setdefault("mean", torch.zeros_like(grad))
+            mean.lerp_(grad, min(1.0, self._rate(group, self._layers[weight])))
             against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
-            moved.append(torch.where(against, -weight, weight))
+            flipped = torch.where(weight == 0, -torch.finfo(weight.dtype).tiny, -weight)  # the sign of zero is +1
+            moved.append(torch.where(against, flipped, weight))
         return moved
 
 
+def kept_dtype(weight: Tensor) -> torch.dtype:
+    """The type of what is kept of a weight, at least single precision: in half, squares overflow or vanish."""
+    return torch.promote_types(weight.dtype, torch.float32)
+
+
 def _grads(weights: list[Tensor]) -> list[Tensor]:
-    return [weight.grad for weight in weights if weight.grad is not None]
+    """The gradients, in the type of what is kept."""
+    return [weight.grad.to(kept_dtype(weight)) for weight in weights if weight.grad is not None]
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    """A copy of a saved state, with its tensors on this device."""
+    if isinstance(value, dict):
+        return {name: _placed(inner, device) for name, inner in value.items()}
+    return value.to(device, copy=True) if isinstance(value, Tensor) else value
 
 
 def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
@@ -340,7 +373,10 @@ def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> 
     beta1, beta2 = options["betas"]
     means, squares, counts = _adam_state(grads, states)
     torch._foreach_lerp_(means, grads, 1 - beta1)
-    torch._foreach_lerp_(squares, torch._foreach_mul(grads, grads), 1 - beta2)
+    products = torch._foreach_mul(grads, grads)
+    # Infinity would make NaN of the means.
+    torch._foreach_clamp_max_(products, min(torch.finfo(product.dtype).max for product in products))
+    torch._foreach_lerp_(squares, products, 1 - beta2)
     roots = torch._foreach_sqrt(squares)
     torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
     torch._foreach_add_(roots, options["eps"])
@@ -356,6 +392,12 @@ def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor],
             state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
         state["step"] += 1
     return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
+
+
+def _strength(group: Mapping[str, Any], step: int) -> float:
+    """λ_t of a group's weights at a step, counted from 1."""
+    at_end = group["end"] is not None and step >= group["end"]
+    return math.inf if at_end else float(group["rate"]) * step
 
 
 def proximal_step(weights: Tensor, strength: float) -> Tensor:

@@ -40,14 +40,18 @@ class BinaryOptimizer(Optimizer):
 
     In a parameter group `{"params": …, "lr": …}` that has binary weights, options that the binary optimiser has are
     theirs; all others, and those under `"real"`, are for its other parameters. In a group without binary weights, all
-    options are the torch optimiser's.
+    options are the torch optimiser's. A rate given there is absolute, as one given as an argument is, unless `relative`
+    is given. Groups that are added later join the schedule where it is.
     """
 
     rules: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
     )
     """What options must be, by name."""
-    _copied: ClassVar[tuple[str, ...]] = ("_real", "_real_parts", "_beside", "_norms", "_depth_factor")
+    _copied: ClassVar[tuple[str, ...]] = (
+        *("_real", "_real_parts", "_beside", "_norms", "_depth_factor"),
+        "_relative_given",
+    )
     """Attributes that torch does not copy or pickle by itself."""
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     """Called with every layer that a step moves and the figures of its projection, if it has one."""
@@ -60,7 +64,8 @@ class BinaryOptimizer(Optimizer):
         self._start_run()
         groups = param_groups(params)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
-        if defaults["relative"] is None:
+        self._relative_given = defaults["relative"] is not None
+        if not self._relative_given:
             defaults["relative"] = defaults["lr"] is None
         members = [Members.of(group["params"]) for group in groups if "params" in group]
         self._norms = sum(one.norms for one in members)
@@ -93,7 +98,11 @@ class BinaryOptimizer(Optimizer):
         real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
-        options = self._completed(options) if members.layers else options
+        if members.layers:
+            if options.get("lr") is not None and not self._relative_given:
+                options = {"relative": False} | options  # as where the rate is an argument
+            options = {"step": max((group["step"] for group in self.binary_groups), default=0)} | options
+            options = self._completed(options)
         unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
         if unknown:
             raise TypeError(
@@ -123,6 +132,8 @@ class BinaryOptimizer(Optimizer):
                 self._layers[layer.weight] = layer
                 self._adopt(layer)
         if part is not None:
+            if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
+                part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
             self._real_parts.append(part)
             self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
@@ -195,7 +206,7 @@ class BinaryOptimizer(Optimizer):
         return float(group["lr"]) * factor * (layer.initial_bound if group["relative"] else 1.0)
 
     def _step_real(self) -> None:
-        """Step the real-valued parameters: the last part of a step, when nothing else can fail."""
+        """Step the real-valued parameters, which may fail: the first change of a step, when nothing else can fail."""
         made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             factor = schedule(made, group["steps"], group["warmup"])
@@ -276,12 +287,13 @@ class BinaryOptimizer(Optimizer):
         raise ValueError(f"the gradient of {of} {holds} NaN or infinite values; {then}")
 
     def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
-        """Raise RuntimeError where what is kept of a weight has another type, place or shape."""
+        """Raise RuntimeError where what is kept of a weight, at least in single precision, does not fit it."""
+        like = weight.to(torch.promote_types(weight.dtype, torch.float32))
         for value in state.values():
             if isinstance(value, dict):
                 self._check_kept(weight, value)
             elif isinstance(value, Tensor) and value.ndim:
-                check_fits(self._layers[weight], value, weight)
+                check_fits(self._layers[weight], value, like)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
         """The state, if it has all options and no other than the `known` entries, with this optimiser's `steps`."""

@@ -7,7 +7,7 @@ captured is `functional.qpsbgd` itself: one graph for steps without new moments,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +36,17 @@ class GraphedSteps:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def step(self, updates: Sequence[LayerUpdate], skip: Tensor | None = None) -> list[Direction]:
-        """The step of `qpsbgd`; `skip` is as there."""
+    def step(
+        self,
+        updates: Sequence[LayerUpdate],
+        skip: Tensor | None = None,
+        *,
+        before: Callable[[], None] = lambda: None,
+    ) -> list[Direction]:
+        """The step of `qpsbgd`; `skip` and `before` are as there."""
         one_device = len({update.weight.device for update in updates}) == 1
         if not one_device or not all(_steady(update) for update in updates):
-            return qpsbgd(updates, skip=skip)
+            return qpsbgd(updates, skip=skip, before=before)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
         if graph is None:
@@ -48,10 +54,11 @@ class GraphedSteps:
                 self._seen.clear()
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
-                return qpsbgd(updates, skip=skip)
+                return qpsbgd(updates, skip=skip, before=before)
             # One pool for what a replay leaves unused: graphs are replayed one at a time, and keep their directions.
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = self._graphs[key] = _Graph(updates, self._pool)
+        before()
         return graph.replay(updates, skip)
 
 

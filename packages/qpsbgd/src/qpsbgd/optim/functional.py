@@ -25,13 +25,19 @@ class LayerUpdate:
 
 
 def qpsbgd(
-    updates: Sequence[LayerUpdate], clock: Callable[[], float] = float, skip: Tensor | None = None
+    updates: Sequence[LayerUpdate],
+    clock: Callable[[], float] = float,
+    skip: Tensor | None = None,
+    *,
+    before: Callable[[], None] = lambda: None,
 ) -> list[Direction]:
     """Ω ← clip(Ω − lr · G, ±clip) for every layer, with G from its projection (Alg. 1); returns the directions.
 
-    Weights and states change only after the directions of all layers are known. `clock` returns the time, for
-    `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked at, and weights and
-    the tensors of states stay as they are.
+    No gradient, no step: a layer whose gradient is exactly zero stays where it is, and its memory fades.
+
+    Weights and states change only after the directions of all layers are known, and `before` has returned. `clock`
+    returns the time, for `Direction.seconds`. Where `skip` is true, on the device, gradients and moments are not looked
+    at, and weights and the tensors of states stay as they are.
     """
     if skip is not None:
         updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
@@ -42,17 +48,25 @@ def qpsbgd(
         answers = projection.answers([update.inputs for update in own])
         seconds = clock() - begun
         directions |= {update: replace(one, seconds=seconds) for update, one in zip(own, answers, strict=True)}
+    before()
     for update, direction in directions.items():
         rate = update.lr if skip is None else torch.where(skip, 0.0, update.lr)
+        moving = _has_gradient(update.inputs)
         if isinstance(rate, Tensor):
-            update.weight.sub_(rate * direction.values)
+            update.weight.sub_(rate * moving * direction.values)
         else:
-            update.weight.sub_(direction.values, alpha=rate)
+            update.weight.sub_(direction.values * moving, alpha=rate)
         if update.clip is not None:
             update.weight.clamp_(-update.clip, update.clip)
         _keep(update.inputs.state, direction.state, skip)
         _keep(update.inputs.cached, direction.cached, skip)
     return [directions[update] for update in updates]
+
+
+def _has_gradient(inputs: LayerInputs) -> Tensor:
+    """Whether any entry of a layer's gradient is not zero, on the device: what memory has left is no reason to move."""
+    count = torch.count_nonzero(inputs.grad)
+    return (count if inputs.shards is None else inputs.shards.all_gather(count)).any()
 
 
 def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:

@@ -76,7 +76,7 @@ class QPSBGD(BinaryOptimizer):
     """
 
     rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
-    _copied = (*BinaryOptimizer._copied, "_momentum", "_chosen", "_default")
+    _copied = (*BinaryOptimizer._copied, "_momentum", "_usual_clip", "_chosen", "_default")
     _solutions: list[Callable[[], list[Solution]]]
     _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
@@ -103,12 +103,12 @@ class QPSBGD(BinaryOptimizer):
         if not self._chosen:
             own = {} if solver is None else {"solver": solver}
             given = make_projection("spins" if projection is None else projection, **own)
-        self._momentum = momentum
+        self._momentum, self._usual_clip = momentum, clip == "auto"
         options = {
             "lr": lr,
             "projection": given,
             "momentum": momentum,
-            "clip": ("range" if lr is None or relative is True else 1.0) if clip == "auto" else clip,
+            "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
@@ -119,8 +119,8 @@ class QPSBGD(BinaryOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Project every layer's gradients and move the latent weights; returns the closure's loss.
 
-        Weights, momentum and records change only after all directions are known, so a step whose solver failed or was
-        interrupted can be repeated.
+        Weights, momentum and records change only after all directions are known and the real parameters have made their
+        step, so a step whose solver or real optimiser failed, or that was interrupted, can be repeated.
 
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
@@ -138,7 +138,6 @@ class QPSBGD(BinaryOptimizer):
                 # In an autocast block the products would be computed in half precision.
                 with torch.autocast(layers[0].weight.device.type, enabled=False):
                     moved = self._move(records)
-                self._step_real()
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
@@ -198,9 +197,10 @@ class QPSBGD(BinaryOptimizer):
                 "forget earlier passes; under torch.func nothing is recorded)"
             )
         if self.observers:
-            directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
+            clock = partial(_now, next(iter(self._layers)).device)
+            directions = qpsbgd(updates, clock, before=self._step_real)
         else:
-            directions = self._graphs.step(updates, skip=self._skip)
+            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
@@ -279,6 +279,8 @@ class QPSBGD(BinaryOptimizer):
             known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
             projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
             options = options | {"projection": projection.beside(self._default)}
+        if self._usual_clip and "relative" in options:
+            options = {"clip": _usual_clip(relative=options["relative"])} | options
         if self._momentum is None and {"projection", "steps"} & set(options):
             own = self.defaults | options
             options = {"momentum": default_momentum(own["projection"].momentum, steps=own["steps"])} | options
@@ -402,6 +404,10 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._adopt(layer)
+
+
+def _usual_clip(*, relative: bool) -> float | Literal["range"]:
+    return "range" if relative else 1.0
 
 
 def _now(device: torch.device) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
@@ -119,6 +120,7 @@ class RealPart:
                 "max_norm and weight_decay"
             )
 
+    @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
     def step(
         self,
         group: dict[str, Any],

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient
-from qpsbgd.projections.system import normalized
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient, of_moving_units
+from qpsbgd.projections.system import binary_size, normalized
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Muon's quintic iteration (Jordan et al., 2024): five steps bring singular values near one."""
@@ -26,6 +26,8 @@ products are mostly overhead; larger ones would just take more memory."""
 @dataclass(frozen=True)
 class Polar(Projection):
     """G = polar(S̄), divided by its root mean square over the layer; it needs no rows.
+
+    Units whose gradient is exactly zero in a step do not move in it, and change nothing for the others.
 
     The orthogonal factor whitens both sides of the mean gradient S̄ by itself, where the ridge whitens the input side by
     Q̄. One step costs 15 matrix products per layer: cheap on a GPU, dear on a CPU.
@@ -43,7 +45,8 @@ class Polar(Projection):
     def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
         means = [mean_gradient(one) for one in inputs]
-        factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, means, strict=True)])
+        moving = [of_moving_units(mean, one.grad) for one, mean in zip(inputs, means, strict=True)]
+        factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, moving, strict=True)])
         steps = [one.state.get("step", 0) + 1 for one in inputs]
         parts = zip(factors, means, steps, strict=True)
         return [Direction(factor, {"gradient": mean, "step": step}) for factor, mean, step in parts]
@@ -78,6 +81,9 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     """Nearly the orthogonal factors of matrices (count, m, n), by five steps of Newton and Schulz's iteration."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if x.numel():
+        x = x / binary_size(x, (1, 2))
     norms = torch.linalg.matrix_norm(x, keepdim=True)
     x = x / torch.where(norms > 0, norms, 1)
     if x.is_cuda:

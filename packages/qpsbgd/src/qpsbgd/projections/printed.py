@@ -89,9 +89,9 @@ class Printed(Projection):
         parts = []
         for new, mean, solution in zip(fresh, means, solutions, strict=True):
             # The rows say nothing about a column without a linear term, for which every g has a twin −g, nor about an
-            # input without any term in them: what the mean remembers of it would move its weight one way for ever.
+            # input without any term in them: what the mean remembers would move their weights one way for ever.
             seen = new.quadratic.diagonal()[:, None] + new.linear.abs() > 0
-            parts.append((solution.spins * (seen & mean.linear.any(0))).T)
+            parts.append((solution.spins * (seen & new.linear.any(0) & mean.linear.any(0))).T)
         state: dict[str, Any] = {}
         if inputs.momentum:
             state = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}

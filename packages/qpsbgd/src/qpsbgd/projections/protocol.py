@@ -200,6 +200,15 @@ def mean_gradient(inputs: LayerInputs) -> Tensor:
     return torch.lerp(grad, last, inputs.momentum) if inputs.momentum else grad.clone()
 
 
+def of_moving_units(mean: Tensor, grad: Tensor) -> Tensor:
+    """S̄ without the units whose gradient is exactly zero in this step, for projections that give every unit one size.
+
+    However small the rest of a unit's memory is, they would make a full step of it.
+    """
+    moving = torch.count_nonzero(grad.flatten(1), 1) > 0
+    return mean * moving.reshape(-1, *(1,) * (mean.ndim - 1))
+
+
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:
     """Raise RuntimeError where what is kept of a layer has another type, place or shape than what is new."""
     if kept.dtype != new.dtype or kept.device != new.device or kept.shape != new.shape:

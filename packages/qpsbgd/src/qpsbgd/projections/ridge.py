@@ -33,7 +33,7 @@ class Ridge(SystemProjection):
         invert(systems)
         return [
             system.answer(
-                normalized(system.solved(), system.shards),
+                normalized(system.solved(), system.shards, system.size),
                 figures=lambda s=system: {"penalty": float(s.state["penalty"])},
             )
             for system in systems

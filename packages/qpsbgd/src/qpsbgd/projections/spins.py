@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.protocol import Direction, Projection
+from qpsbgd.projections.protocol import Direction, Projection, of_moving_units
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
-from qpsbgd.projections.system import STATE, System, SystemProjection, invert, largest, normalized
+from qpsbgd.projections.system import STATE, System, SystemProjection, binary_size, invert, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
@@ -42,7 +42,8 @@ class Spins(SystemProjection):
     With b bits the direction is Σₖ αₖ sₖ, divided by its root mean square: s₁ is solved for S̄, each further vector for
     the residual R = S̄ − A Σ α s, a family of the same size, with αₖ = sₖᵀR/(sₖᵀA sₖ) per column.
 
-    Columns without a gradient do not move, nor do the weights of an input that was zero in all rows of this step.
+    Columns whose gradient is exactly zero in a step do not move in it, nor do the weights of an input that was zero in
+    all of its rows.
 
     Args:
         solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.
@@ -92,11 +93,16 @@ class Spins(SystemProjection):
     def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
         invert([one for one in systems if one.renewed or "shrinkage" not in one.state])
-        gradients = [system.gradient for system in systems]
+        moving = [of_moving_units(one.state["gradient"], one.grad) for one in systems]
         if self.target == "polar":
-            factors = polar_factors([(one.layer, one.state["gradient"], one.shards) for one in systems])
-            gradients = [one.blocks.weights(own) @ one.matrix for one, own in zip(systems, factors, strict=True)]
-        expansions = [_Expansion(one, own, bits=self.bits) for one, own in zip(systems, gradients, strict=True)]
+            places = zip(systems, moving, strict=True)
+            moving = polar_factors([(one.layer, mean, one.shards) for one, mean in places])
+        sizes = [binary_size(mean) for mean in moving]
+        gradients = [one.blocks.weights(mean / size) for one, mean, size in zip(systems, moving, sizes, strict=True)]
+        if self.target == "polar":
+            gradients = [own @ one.matrix for one, own in zip(systems, gradients, strict=True)]
+        parts = zip(systems, gradients, sizes, strict=True)
+        expansions = [_Expansion(*part, bits=self.bits) for part in parts]
         if self.solver.warm:
             return _side_by_side([partial(one.warm_answer, self.solver, kappa=self.kappa) for one in expansions])
         for bit in range(self.bits):
@@ -110,10 +116,10 @@ class Spins(SystemProjection):
 
 
 class _Expansion:
-    """The sum of `bits` binary vectors that is being built for a layer and the right-hand side `gradient`, by block."""
+    """The sum of `bits` binary vectors for a layer and the right-hand side size · `gradient`, by block."""
 
-    def __init__(self, system: System, gradient: Tensor, *, bits: int) -> None:
-        self.system, self.bits = system, bits
+    def __init__(self, system: System, gradient: Tensor, size: Tensor, *, bits: int) -> None:
+        self.system, self.bits, self.size = system, bits, size
         self.rest = gradient
         self.warm = not warm_start.use_cold_start(system.state["gram"], len(system.layer.weight) // system.layer.groups)
         self.total: Tensor | float = 0.0
@@ -134,10 +140,11 @@ class _Expansion:
         if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
             found, size = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
             if self.system.shards is not None:
-                own = largest(rest).double() * torch.stack([found, size]).double()
+                own = self.size.double() * largest(rest).double() * torch.stack([found, size]).double()
                 found, size = self.system.shards.all_gather(own).square().sum(0).sqrt()
-            # The first batch may have no gradient.
-            ratio = torch.where(found > 0, found / size, 1).to(rest)
+            # A batch may have no gradient.
+            last = self.system.state.get("shrinkage", ())
+            ratio = torch.where(found > 0, found / size, last[bit] if bit < len(last) else 1).to(rest)
         else:
             ratio = self.system.state["shrinkage"][bit]
         self.shrinkages.append(ratio)
@@ -183,7 +190,7 @@ class _Expansion:
     def answer(self) -> Direction:
         """The direction, and what to keep."""
         system, blocks = self.system, self.system.blocks
-        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total, system.shards)
+        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total, system.shards, self.size)
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = blocks.weights(system.grad).any(1, keepdim=True)
         if system.shards is not None:

@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -71,10 +71,15 @@ class System:
     cached: dict[str, Tensor]
     shards: LayerShards | None = None
 
+    @cached_property
+    def size(self) -> Tensor:
+        """The size of S̄, a power of two."""
+        return binary_size(self.state["gradient"])
+
     @property
     def gradient(self) -> Tensor:
-        """S̄ by block."""
-        return self.blocks.weights(self.state["gradient"])
+        """S̄ by block, divided by `size`: whatever the loss is multiplied by, nothing overflows or vanishes."""
+        return self.blocks.weights(self.state["gradient"] / self.size)
 
     @property
     def matrix(self) -> Tensor:
@@ -104,7 +109,7 @@ class System:
         return self.grad.is_cuda and (isinstance(penalty, Tensor) or penalty >= SURE_PENALTY)
 
     def solved(self) -> Tensor:
-        """G = A⁻¹ S̄ in the shape of the weight, not normalised."""
+        """G = A⁻¹ S̄, divided by `size`, in the shape of the weight."""
         return self.blocks.merged(self.gradient @ self.inverse, self.grad)
 
     def answer(self, direction: Tensor, **more: Any) -> Direction:
@@ -272,15 +277,32 @@ def _inverse_of(factor: Tensor) -> Tensor:
     return half.mT @ half
 
 
-def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
-    """`step` divided by its root mean square, that of all shards; zero stays zero."""
-    norm: Tensor = torch.linalg.vector_norm(step, dtype=torch.float64)  # squares of small numbers would vanish
+def normalized(step: Tensor, shards: LayerShards | None = None, size: Tensor | None = None) -> Tensor:
+    """`step` divided by its root mean square, that of size · step over all shards; zero stays zero."""
+    if size is None:
+        size = binary_size(step)
+        step = step / size
+    norm: Tensor = torch.linalg.vector_norm(step, dtype=torch.float64)
     rms = norm / math.sqrt(max(1, step.numel()))
-    if shards is not None:
-        squares, count = shards.all_gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
-        rms = (squares / count).sqrt()
+    if shards is not None:  # each has a size of its own
+        squares = (norm * size).square()
+        squares, count = shards.all_gather(torch.stack([squares, norm.new_tensor(step.numel())])).sum(0)
+        rms = (squares / count).sqrt() / size
     rms = rms.to(step.dtype)
     return step / torch.where(rms > 0, rms, 1)
+
+
+def binary_size(tensor: Tensor, dim: tuple[int, ...] | None = None) -> Tensor:
+    """The power of two at or below the largest magnitude, of all or along `dim`, which stays; 1 where all is zero.
+
+    Divided by it, a tensor keeps all of its bits, and its squares and sums neither overflow nor vanish.
+    """
+    if dim is None:
+        size = largest(tensor)
+    else:
+        size = tensor.abs().amax(dim, keepdim=True)
+        size = torch.where(size > 0, size, 1)
+    return size / (2 * torch.frexp(size).mantissa)
 
 
 def largest(tensor: Tensor) -> Tensor:

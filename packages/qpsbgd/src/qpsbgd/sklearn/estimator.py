@@ -23,6 +23,7 @@ from torch.optim.swa_utils import update_bn
 from tqdm.auto import tqdm
 
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn.tape import having
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
 from qpsbgd.solvers import Solver
@@ -89,6 +90,20 @@ class ScaledColumns(nn.Module):
         """(B, n) → (B, n)."""
         scaled: Tensor = (rows - self._mean) / self._variance.sqrt() * self.weight
         return scaled
+
+
+@final
+class SeededDropout(nn.Dropout):
+    """Dropout with a generator of its own, where it has one: torch's is shared by all threads."""
+
+    generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As in `nn.Dropout`."""
+        if self.generator is None or not self.training:
+            return super().forward(x)
+        share = 1 - self.p
+        return x * torch.empty_like(x).bernoulli_(share, generator=self.generator).div_(share)
 
 
 def dense(rows: Any) -> Rows:
@@ -224,11 +239,11 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         )
 
     def _advance(self, optimizer: QPSBGD, samples: WeightedRows) -> None:
-        """One epoch; the random numbers outside stay as they are."""
+        """One epoch; random numbers outside are neither used nor changed, not even for a moment."""
         order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))
         body, total = self._body.train(), 0.0
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # of the CPU alone: torch.manual_seed takes milliseconds
+        generator = torch.Generator().manual_seed(seed)
+        with having([module for module in body if isinstance(module, SeededDropout)], generator=generator):
             for part in map(samples.part, np.array_split(order, self._count(len(samples)))):
                 optimizer.zero_grad()
                 losses = self._losses(body(self._tensor(part.rows)), self._encoded(part.values))
@@ -254,7 +269,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             drawn = torch.empty(m, n, dtype=torch.float64).uniform_(-1, 1, generator=generator)  # whatever the type
             layer.weight.data.copy_(layer.initial_bound * drawn)
             body += [layer, nn.BatchNorm1d(m, dtype=dtype), nn.ReLU()]
-            body += [nn.Dropout(self.dropout)] if self.dropout else []
+            body += [SeededDropout(self.dropout)] if self.dropout else []
         while not isinstance(body[-1], nn.BatchNorm1d):
             body.pop()
         self._depth = len(body)
@@ -272,7 +287,14 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Copy what is known of the data's means and scales into the network."""
         state = self.network_[0].state_dict()  # the tensors themselves
         state["running_mean"].copy_(torch.from_numpy(self._scaler.mean_))
-        state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
+        variances = state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
+        smallest = torch.finfo(self._dtype).tiny
+        wrong = torch.nonzero(~(variances.isfinite() & (variances >= smallest))).flatten().tolist()
+        if wrong:
+            raise ValueError(
+                f"the spread of column {wrong[0]} of X is {self._scaler.scale_[wrong[0]]:.3g}, whose square is beyond "
+                f"{str(self._dtype).removeprefix('torch.')}; rescale the column, or give X as float64"
+            )
 
     def _tensor(self, rows: Any) -> Tensor:
         return torch.tensor(dense(rows), dtype=self._dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
@@ -78,7 +79,9 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
     def _set_norms(self) -> None:
         super()._set_norms()
         state = self.network_[-1].state_dict()  # the tensors themselves
-        state["weight"].copy_(torch.from_numpy(self._targets.scale_))
+        scales = self._targets.scale_
+        constant = ~np.isclose(np.square(scales), self._targets.var_)  # for which scikit-learn takes 1
+        state["weight"].copy_(torch.from_numpy(np.where(constant, 0.0, scales)))
         state["bias"].copy_(torch.from_numpy(self._targets.mean_))
 
     def _encoded(self, values: Rows) -> Tensor:
