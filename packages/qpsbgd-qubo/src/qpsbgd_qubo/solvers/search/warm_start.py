@@ -8,7 +8,6 @@ fields are carried on: that takes fewer flips and no product.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
