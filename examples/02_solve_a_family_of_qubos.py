@@ -15,7 +15,7 @@ print(family)
 optimum = make_solver("exact").solve(family)
 print(f"{int(optimum.proven_optimal.sum())} of {family.num_columns} columns proven optimal")
 
-for name in ("exact", "auto", "descent", "annealing", "bifurcation"):
+for name in ("exact", "auto", "descent", "annealing"):
     solver = make_solver(name)
     solver.solve(family)  # the first call loads what later ones use
     start = time.perf_counter()

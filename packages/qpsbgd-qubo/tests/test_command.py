@@ -5,28 +5,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-import dimod
 import numpy as np
 import pytest
-from rich.console import Console
 
-import qpsbgd
-from qpsbgd import cli
-from qpsbgd.testing import random_family
-from qpsbgd_qubo import console as printing
+from qpsbgd_qubo import command
 from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.testing import random_family
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["solve", "p.txt", "--seed", "abc"], r"'--seed'.*integer.*\(see qpsbgd solve --help\)"),
-        (["solve", "p.txt", "--seed", "[/x]"], r"'--seed'.*integer"),
-        (["solve", "p.txt", "--number", "1.5"], r"'--(instance|number)'.*integer"),
-        (["solve"], r"Missing argument '(file|FILE)'.*\(see qpsbgd solve --help\)"),
-        (["solvres"], r"No such command 'solvres'.*\(see qpsbgd --help\)"),
-        (["--[bold]"], r"No such option.*\(see qpsbgd --help\)"),
-        (["solve", "p.txt", "--time-limit", "3"], r"No such option.*--option time_limit=.*\(see qpsbgd solve --help\)"),
+        (
+            ["solve", "p.txt", "--seed", "abc"],
+            r"--seed: must be an integer, got 'abc' \(see qpsbgd-qubo solve --",
+        ),
+        (["solve", "p.txt", "--seed", "[/x]"], r"--seed: must be an integer"),
+        (["solve", "p.txt", "--number", "1.5"], r"--number: must be an integer"),
+        (["solve"], r"required: FILE \(see qpsbgd-qubo solve --help\)"),
+        (["solvres"], r"invalid choice: 'solvres'.*\(see qpsbgd-qubo --help\)"),
+        (["--[bold]", "solve", "p.txt"], r"no such option or argument: --\[bold\]"),
+        (["solve", "p.txt", "more"], r"no such option or argument: more \(see qpsbgd-qubo solve --help\)"),
+        (
+            ["solve", "p.txt", "--time-limit", "3"],
+            r"no such option.*--option time_limit=",
+        ),
     ],
 )
 def test_wrong_arguments_are_one_line(monkeypatch, capsys, arguments, message):
@@ -46,12 +49,10 @@ def problem(tmp_path, monkeypatch):
 
 def called(monkeypatch, capsys, *arguments):
     """What the command prints, on success and on failure."""
-    monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
-    monkeypatch.setattr(printing, "console", Console(width=400))
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
+    monkeypatch.setenv("COLUMNS", "1000")
+    code = command.main(list(map(str, arguments)))
     out, err = capsys.readouterr()
-    return stop.value.code, out, err
+    return code, out, err
 
 
 def test_solve_prints_and_writes_the_answer_in_the_problems_own_terms(problem, monkeypatch, capsys):
@@ -103,7 +104,7 @@ def test_solve_refuses_what_may_be_a_qubo_or_a_graph_and_the_lines_it_offers_wor
     problem.write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
     code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
     assert code == 1
-    lines = re.findall("`qpsbgd (.*?)`", err)
+    lines = re.findall("`qpsbgd-qubo (.*?)`", err)
     assert lines == ["solve p.txt --format beasley", "solve p.txt --format maxcut"]
     outs = [called(monkeypatch, capsys, *line.split(), "--force")[1] for line in lines]
     assert re.search(r"best value +6\n", outs[0])
@@ -142,6 +143,7 @@ def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys
 
 
 def test_solve_takes_names_and_mappings_as_options(problem, monkeypatch, capsys):
+    pytest.importorskip("dwave.samplers")
     options = ["--option", "sampler=tabu", "--option", "parameters={'timeout': 5}"]
     _, out, _ = called(monkeypatch, capsys, "solve", problem, "--solver", "dimod", *options)
     assert re.search(r"solver +dimod, sampler tabu\n", out)
@@ -189,6 +191,8 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
     ],
 )
 def test_what_solve_cannot_do_is_one_line(problem, monkeypatch, capsys, arguments, message):
+    if {"dimod", "replay"} & set(arguments):
+        pytest.importorskip("dwave.samplers", reason="needs dwave-samplers")
     code, out, err = called(monkeypatch, capsys, "solve", *arguments)
     assert code == 1
     assert re.search(message, err)
@@ -221,7 +225,7 @@ def test_the_help_says_how_to_limit_the_time(monkeypatch, capsys):
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdin")
 @pytest.mark.parametrize(("name", "packed"), [("-", bytes), ("-", gzip.compress), ("/dev/stdin", gzip.compress)])
 def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name, packed):
-    command = [sys.executable, "-m", "qpsbgd.cli", "solve", name, "-o", "-"]
+    command = [sys.executable, "-m", "qpsbgd_qubo.command", "solve", name, "-o", "-"]
     content = packed(problem.read_bytes())
     done = subprocess.run(command, input=content, capture_output=True, cwd=problem.parent, check=True)
     assert np.loadtxt(done.stdout.decode().splitlines()).tolist() == [[1, 1], [2, 0], [3, 0]]
@@ -230,7 +234,7 @@ def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name
 
 
 def test_the_problem_on_standard_input_is_not_overwritten(problem):
-    command = [sys.executable, "-m", "qpsbgd.cli", "solve", "-", "-o", problem, "--force"]
+    command = [sys.executable, "-m", "qpsbgd_qubo.command", "solve", "-", "-o", problem, "--force"]
     with problem.open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, check=False)
     assert done.returncode == 1
@@ -262,6 +266,7 @@ def test_an_error_deep_inside_a_library_names_the_options_given(problem, monkeyp
 
 def test_brackets_in_names_and_labels_are_no_markup(problem, monkeypatch, capsys):
     labels = {"[/bold]": 1.0, "[red]b": -2.0}
+    dimod = pytest.importorskip("dimod")
     with dimod.BinaryQuadraticModel(labels, {}, 0.0, "BINARY").to_file() as file:
         (problem.parent / "[bold]p.bqm").write_bytes(file.read())
     code, out, _ = called(monkeypatch, capsys, "solve", "[bold]p.bqm", "--out", "[bold]s.txt")
@@ -272,6 +277,7 @@ def test_brackets_in_names_and_labels_are_no_markup(problem, monkeypatch, capsys
 
 
 def test_a_label_that_is_no_character_is_written(problem, monkeypatch, capsys):
+    dimod = pytest.importorskip("dimod")
     with dimod.BinaryQuadraticModel({"\ud800": 1.0}, {}, 0.0, "BINARY").to_file() as file:
         (problem.parent / "p.bqm").write_bytes(file.read())
     code, _, _ = called(monkeypatch, capsys, "solve", "p.bqm")
@@ -279,30 +285,19 @@ def test_a_label_that_is_no_character_is_written(problem, monkeypatch, capsys):
     assert (problem.parent / "spins.txt").read_text(encoding="utf-8").endswith('"\\ud800" 0\n')
 
 
-@pytest.mark.parametrize(
-    ("encoding", "more"),
-    [
-        ("latin-1", []),
-        pytest.param("ascii", ["solvers"], marks=pytest.mark.slow),
-        pytest.param(None, ["solvers"], marks=pytest.mark.slow),
-    ],
-)
-def test_every_locale_can_be_printed_to(problem, encoding, more):
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", None])
+def test_every_locale_can_be_printed_to(problem, encoding):
     """Commands in one process with the locale C, which has not all characters of their output."""
     commands = [["--help"], ["solve", "p.txt", "--out", "ü–.txt"], ["solve", "—±→.txt"], ["nothing", "✓"], ["−"]]
     script = f"""if True:
-        import os, sys
-        from qpsbgd import cli
-        for words in {[*commands, *([word] for word in more)]!r}:
-            sys.argv = ["qpsbgd", *(os.fsdecode(word.encode()) for word in words)]
-            try:
-                cli.main()
-            except SystemExit as stop:
-                print("code", stop.code)
+        import os
+        from qpsbgd_qubo import command
+        for words in {commands!r}:
+            print("code", command.main([os.fsdecode(word.encode()) for word in words]))
         """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "PYTHON", "LANG"))}
     environment = {**kept, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment["PYTHONPATH"] = str(Path(qpsbgd.__file__).parents[1])
+    environment["PYTHONPATH"] = str(Path(command.__file__).parents[1])
     if encoding:
         environment["PYTHONIOENCODING"] = encoding
     (problem.parent / "script.py").write_text(script, encoding="utf-8")
@@ -310,15 +305,14 @@ def test_every_locale_can_be_printed_to(problem, encoding, more):
     out, err = done.stdout.decode(encoding or "ascii"), done.stderr.decode(encoding or "ascii")
     assert "Traceback" not in err
     assert done.returncode == 0
-    assert re.findall("code (.)", out) == ["0", "0", "1", "2", "2", *("0" for _ in more)]
-    assert not more or "sign(-s)" in out  # in Unicode it is a minus sign
+    assert re.findall("code (.)", out) == ["0", "0", "1", "2", "2"]
 
 
 def test_an_install_line_keeps_its_brackets(problem, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dwave.system", None)
     monkeypatch.delitem(sys.modules, "qpsbgd_qubo.annealers.dwave", raising=False)
     _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dwave")
-    assert "pip install 'qpsbgd[dwave]'" in err
+    assert "pip install 'qpsbgd-qubo[dwave]'" in err
 
 
 def test_an_interrupted_solve_writes_nothing(problem, monkeypatch, capsys):
@@ -330,10 +324,3 @@ def test_an_interrupted_solve_writes_nothing(problem, monkeypatch, capsys):
     assert code == 130
     assert "nothing was written" in out
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
-
-
-@pytest.mark.parametrize(("width", "lines"), [(25, 6), (24, 3), (19, 3), (18, 5)])
-def test_a_table_loses_its_box_and_then_its_columns_only_where_words_do_not_fit(width, lines, capsys):
-    table = printing.rich_table("title", ["first", "other", "third"], [["alpha", "gamma", "delta"]])
-    Console(width=width).print(table)
-    assert len(capsys.readouterr().out.splitlines()) == lines

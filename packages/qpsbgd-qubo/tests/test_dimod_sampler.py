@@ -2,10 +2,13 @@ import sys
 import unittest
 from fractions import Fraction
 
+import pytest
+
+pytest.importorskip("dimod", reason="needs dimod")
+
 import dimod
 import dimod.testing
 import numpy as np
-import pytest
 
 import qpsbgd_qubo
 from qpsbgd_qubo import FamilySampler
@@ -101,7 +104,7 @@ def test_a_model_too_large_to_be_dense_is_refused_by_solvers_that_need_it_dense(
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "dimod", None)
     monkeypatch.delitem(sys.modules, "qpsbgd_qubo.dimod_sampler")
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[dimod\]'"):
         assert qpsbgd_qubo.FamilySampler
     with pytest.raises(AttributeError, match="no attribute 'Sampler'"):
         assert qpsbgd_qubo.Sampler

@@ -14,9 +14,9 @@ def test_ctrl_c_writes_the_best_so_far_and_says_that_it_was_stopped(tmp_path):
     lines = [f"400 {len(edges)}", *(f"{a} {b} 1" for a, b in edges)]
     (tmp_path / "graph.txt").write_text("\n".join(lines) + "\n")
     code = (
-        "from qpsbgd_qubo.solvers.portfolio import portfolio\n"
+        "import sys\nfrom qpsbgd_qubo.solvers.portfolio import portfolio\n"
         "portfolio.report = lambda *_: print('searching', flush=True)\n"
-        "from qpsbgd.cli import main; main()"
+        "from qpsbgd_qubo.command import main; sys.exit(main())"
     )
     command = ["solve", "graph.txt", "--format", "maxcut", "--option", "time_limit=100"]
     process = subprocess.Popen(

@@ -14,7 +14,7 @@ others do on it does not count.
                                                 clang, MNIST and onnxruntime
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -19,8 +19,8 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 from qpsbgd_qubo import solve
-from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.search.tensor_descent import improved
 
 BATCH, REPEATS = 100, 200
 INSTANCES = ("bqp 2500, 10 %", "random 2000, degree 20")

@@ -9,7 +9,7 @@ compared here. Host seconds are those of this machine, tile search included.
     python benchmarks/solvers/qpu_cost.py     writes results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

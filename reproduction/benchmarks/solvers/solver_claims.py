@@ -6,7 +6,7 @@ run on two CPU threads; Gurobi solves a sample of the columns.
     python benchmarks/solvers/solver_claims.py        writes results/solver_claims.json
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -9,7 +9,7 @@ since that is how they are used. The gap is that of the mean energy over the sam
 writes results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -32,7 +32,6 @@ OURS = {
     "descent": make_solver("descent"),
     "annealing": make_solver("annealing"),
     "annealing, 4 reads": make_solver("annealing", reads=4, sweeps=40),
-    "bifurcation": make_solver("bifurcation", steps=50),
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.tables import crossed, grouped, lines, markdown, results
 from qpsbgd_paper.report.styles import line_looks
 
-SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads", "bifurcation")
+SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads")
 """Ours, in solver_quality.json; the others there are peers."""
 RECORDED = {"mnist": "MNIST, 784 × 512", "adult": "Adult, 128 × 128", "cora": "Cora, 1433 × 64"}
 LOOP = "dwave SA, 100 sweeps × 4"

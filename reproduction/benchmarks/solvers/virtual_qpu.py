@@ -8,7 +8,7 @@ mean energy of random spins, and the share of broken chains.
     python benchmarks/solvers/virtual_qpu.py        writes results/virtual_qpu.json
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

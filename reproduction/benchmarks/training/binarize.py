@@ -16,7 +16,7 @@ not measured again. Runs on CUDA where there is one. Images are found through QP
 (Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -8,7 +8,7 @@ real. Calibration images are the first of the training set. "distilled" is "floa
 images with crops and flips, at its default rate, on a GPU where there is one. Rows that are there already are kept.
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -9,7 +9,7 @@ as long as the ridge's system serves, so that its renewal is part of every block
     python benchmarks/training/step_cost.py [FILE]   writes results/step_cost_cpu.json or _cuda.json, or FILE
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

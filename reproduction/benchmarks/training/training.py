@@ -21,7 +21,7 @@ Finished runs are kept in results/training, so that a stopped study goes on. Run
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into reproduction/results or a given folder.
 """
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -1,6 +1,6 @@
 """QUBOs and Ising problems, one or many: `solve(problem, time_limit=5)` takes any of them, from a file or in Python.
 
-Torch is loaded where a family of problems or a GPU is used, dimod where its models or `FamilySampler` are.
+It needs numpy alone. Dimod is loaded where `FamilySampler` is used, torch where a solver runs on a GPU.
 """
 
 from __future__ import annotations
@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpsbgd_qubo.assignments import Assignment, solve
-from qpsbgd_qubo.dense import DenseIsing, TooLargeError
+from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
 from qpsbgd_qubo.solvers import Solver, make_solver
-from qpsbgd_qubo.sparse import SparseIsing
+from qpsbgd_qubo.sparse import SparseIsing, TooLargeError
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.dimod_sampler import FamilySampler
-    from qpsbgd_qubo.family import QuboFamily, Solution
 
 __all__ = [
     "FORMATS",
     "Assignment",
-    "DenseIsing",
     "FamilySampler",
     "Problem",
     "QuboFamily",
@@ -44,8 +42,4 @@ def __getattr__(name: str) -> Any:
         from qpsbgd_qubo.dimod_sampler import FamilySampler
 
         return FamilySampler
-    if name in ("QuboFamily", "Solution"):
-        from qpsbgd_qubo import family
-
-        return getattr(family, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.problem_files import read_problem
 from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
@@ -130,8 +130,7 @@ def assigned(problem: Problem, solver: Solver) -> Assignment:
     if isinstance(solver, ModelSolver):
         return Assignment(problem, *solver.answer(problem.model))
     solution = solver.solve(problem.family)
-    spins, proven = (part.cpu().numpy() for part in (solution.spins, solution.proven_optimal))
-    return Assignment(problem, spins.astype(np.int8), proven, solution.stats)
+    return Assignment(problem, solution.spins.astype(np.int8), solution.proven_optimal, solution.stats)
 
 
 def as_problem(value: Any) -> Problem:
@@ -140,8 +139,9 @@ def as_problem(value: Any) -> Problem:
         return value
     if isinstance(value, str | os.PathLike):
         return read_problem(os.fspath(value))
-    if isinstance(value, SparseIsing | DenseIsing):
-        return Problem(value, "SPIN", tuple(range(value.num_spins)))
+    if isinstance(value, SparseIsing | QuboFamily):
+        model = value if isinstance(value, SparseIsing) else value.numpy()
+        return Problem(model, "SPIN", tuple(range(model.num_spins)))
     if hasattr(value, "tocoo"):  # scipy's matrices, some of which are mappings, too
         entries = value.tocoo()
         if len(entries.shape) != 2 or entries.shape[0] != entries.shape[1]:
@@ -152,8 +152,6 @@ def as_problem(value: Any) -> Problem:
         return _dict_problem(value)
     if hasattr(value, "to_numpy_vectors"):  # dimod's models
         return bqm_problem(value)
-    if hasattr(value, "quadratic") and hasattr(value, "num_columns"):  # a QuboFamily, which needs torch
-        return as_problem(DenseIsing.of_family(value))
     if hasattr(value, "__array__"):
         return qubo_problem(value)
     raise TypeError(

@@ -15,7 +15,7 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
 try:
     import dimod
 except ImportError as error:
-    raise ImportError("FamilySampler needs dimod: pip install 'qpsbgd[dimod]'") from error
+    raise ImportError("FamilySampler needs dimod: pip install 'qpsbgd-qubo[dimod]'") from error
 
 
 class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types

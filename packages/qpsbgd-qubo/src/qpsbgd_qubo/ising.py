@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
@@ -53,8 +51,7 @@ def largest_eigenvalue(couplings: Array) -> float:
 
 def ising_columns(family: QuboFamily) -> list[Ising]:
     """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; up to a constant."""
-    model = DenseIsing.of_family(family.to(torch.float64))
-    couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T)
+    couplings, linear = family.couplings(), family.numpy().double().linear.T.copy()
     _check_numbers(linear, couplings)
     norm = largest_eigenvalue(couplings)
     return [Ising(fields, couplings, norm) for fields in linear]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.dense import DenseIsing, check_dense
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.files.atomic import writing
 from qpsbgd_qubo.files.compressed import Arrays, gunzipped
 from qpsbgd_qubo.files.visible import visible
@@ -27,6 +27,7 @@ from qpsbgd_qubo.formats.bqm import read_bqm
 from qpsbgd_qubo.formats.lists import BANNER, read_coo, read_mtx, read_qbsolv
 from qpsbgd_qubo.formats.text import TextFile
 from qpsbgd_qubo.problems import Problem, ising_problem, qubo_problem
+from qpsbgd_qubo.sparse import check_dense
 
 _KNOWN: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "beasley": ("QUBO of the OR-Library: x'Qx is maximised", ()),
@@ -131,12 +132,7 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
         raise ValueError(
             f"must hold arrays quadratic, linear, offset of a family, or Q, qubo, h and J, got {sorted(arrays)}"
         )
-    import torch
-
-    from qpsbgd_qubo.family import QuboFamily
-
-    parts = [torch.from_numpy(arrays[name]) for name in ("quadratic", "linear", "offset") if name in arrays]
-    model = DenseIsing.of_family(QuboFamily(*parts))
+    model = QuboFamily(*(arrays[name] for name in ("quadratic", "linear", "offset") if name in arrays))
     return Problem(model, "SPIN", tuple(range(check_dense(model.num_spins))))
 
 

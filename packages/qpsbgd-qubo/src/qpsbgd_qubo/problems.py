@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.sparse import SparseIsing, check_sums, real
+from qpsbgd_qubo.sparse import SparseIsing, TooLargeError, check_dense, check_sums, real
 
 if TYPE_CHECKING:
     import dimod
-
-    from qpsbgd_qubo.family import QuboFamily
 
 MAX_VARIABLES = 10_000_000
 """The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""
@@ -36,7 +34,7 @@ class Problem:
         format: The format of the file that it is from; "" if from none.
     """
 
-    model: SparseIsing | DenseIsing
+    model: SparseIsing | QuboFamily
     vartype: str
     labels: tuple[Hashable, ...]
     maximize: bool = False
@@ -55,7 +53,7 @@ class Problem:
         Raises:
             TooLargeError: A sparse model has too many variables for that.
         """
-        return self.model.to_family()
+        return self.model.to_dense() if isinstance(self.model, SparseIsing) else self.model
 
     def with_sense(self, *, maximize: bool) -> Problem:
         """The same problem with the highest or the lowest value wanted."""
@@ -75,7 +73,9 @@ class Problem:
 
     def energies(self, spins: Any) -> Array:
         """The problem's own values for spins (n, m), offset included; shape (m,)."""
-        return self.sense * self.model.energies(spins)
+        model = self.model if isinstance(self.model, SparseIsing) else self.model.double()
+        energies: Array = self.sense * model.energies(spins)
+        return energies
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused
@@ -169,4 +169,6 @@ def _number(offset: Any) -> float:
 
 def _problem(vartype: str, quadratic: Array, linear: Array, offset: float) -> Problem:
     check_sums(quadratic, linear, offset)
-    return Problem(DenseIsing(quadratic, linear[:, None], np.array([offset])), vartype, tuple(range(len(linear))))
+    return Problem(
+        QuboFamily.trusted(quadratic, linear[:, None], np.array([offset])), vartype, tuple(range(len(linear)))
+    )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.dense import DenseIsing, check_dense
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
-
-if TYPE_CHECKING:
-    from qpsbgd_qubo.family import QuboFamily
 
 MOST_SPINS = 2**31 - 1
 """Columns are 32 bits wide; couplings are counted with 64."""
+MAX_DENSE = 10_000
+"""The most spins of a problem that is made dense: its matrix then takes 0.8 GB, and solvers need several of those."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +116,9 @@ class SparseIsing:
         return cls._of_pairs(n, rows, cols, quarters, linear, offset + diagonal.sum() / 2 + quarters.sum())
 
     @classmethod
-    def from_dense(cls, model: DenseIsing, column: int = 0) -> SparseIsing:
-        """One column of a dense model, its couplings J = 2Q of zero left out."""
+    def from_dense(cls, model: QuboFamily, column: int = 0) -> SparseIsing:
+        """One column of a family, its couplings J = 2Q of zero left out."""
+        model = model.numpy()
         rows, cols = np.nonzero(np.triu(model.quadratic, 1))
         values = 2 * model.quadratic[rows, cols].astype(np.float64)
         whole = float(model.offset[column]) + float(model.quadratic.trace(dtype=np.float64))
@@ -202,8 +202,8 @@ class SparseIsing:
 
     __rmul__ = __mul__
 
-    def to_dense(self) -> DenseIsing:
-        """The same problem with a full matrix.
+    def to_dense(self) -> QuboFamily:
+        """The same problem with a full matrix, a family of one column.
 
         Raises:
             TooLargeError: It has more than `MAX_DENSE` spins; a ValueError and a MemoryError.
@@ -211,14 +211,24 @@ class SparseIsing:
         n = check_dense(self.num_spins)
         quadratic = np.zeros((n, n))
         quadratic[np.repeat(np.arange(n), np.diff(self.indptr)), self.indices] = self.couplings / 2
-        return DenseIsing(quadratic, self.linear[:, None].copy(), np.array([self.offset]))
-
-    def to_family(self) -> QuboFamily:
-        """The same problem as a dense family of one column; raises as `to_dense`."""
-        return self.to_dense().to_family()
+        return QuboFamily.trusted(quadratic, self.linear[:, None].copy(), np.array([self.offset]))
 
     def __repr__(self) -> str:
         return f"SparseIsing(n={self.num_spins}, couplings={self.num_couplings})"
+
+
+class TooLargeError(MemoryError, ValueError):
+    """A problem has too many variables for what is to be done with it."""
+
+
+def check_dense(num_spins: int) -> int:
+    """The number itself, if a problem of that many spins may be made dense."""
+    if num_spins > MAX_DENSE:
+        raise TooLargeError(
+            f"a dense problem may have up to {MAX_DENSE} variables, got {num_spins}: one matrix would take "
+            f"{8 * num_spins**2:,} bytes; use a solver that keeps problems sparse"
+        )
+    return num_spins
 
 
 def dot(a: Array, b: Array) -> float:

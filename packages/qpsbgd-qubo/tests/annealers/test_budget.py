@@ -17,6 +17,10 @@ from rewriting import rewritten
 
 skip_without("dwave.system", "minorminer")
 
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import submissions

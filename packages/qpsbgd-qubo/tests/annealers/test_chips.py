@@ -11,6 +11,9 @@ from lazy import Lazy, skip_without
 
 skip_without("dwave.system")
 
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes

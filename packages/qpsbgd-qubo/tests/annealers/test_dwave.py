@@ -5,6 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 import torch
 from lazy import Lazy, skip_without
 
@@ -617,5 +623,5 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
             patch.delitem(sys.modules, f"qpsbgd_qubo.{module}", raising=False)
-            with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dwave\]'"):
+            with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[dwave\]'"):
                 import_module(f"qpsbgd_qubo.{module}")

@@ -1,8 +1,14 @@
 # ruff: noqa: E402
 import copy
 
-import dimod
 import pytest
+
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
+import dimod
 import torch
 from lazy import Lazy, skip_without
 

@@ -4,6 +4,10 @@ import errno
 
 import pytest
 
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 from qpsbgd.testing import random_family
 from qpsbgd_qubo.annealers.budget import Budget
 from qpsbgd_qubo.annealers.ledger import Ledger

@@ -4,6 +4,12 @@ import struct
 import zlib
 
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dimod", reason="needs dimod")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 import torch
 from rewriting import rewritten
 

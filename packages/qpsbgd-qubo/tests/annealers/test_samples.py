@@ -3,6 +3,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dwave.system", reason="needs dwave.system")
+
 import torch
 
 dimod = pytest.importorskip("dimod")

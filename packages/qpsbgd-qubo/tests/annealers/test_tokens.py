@@ -9,6 +9,8 @@ from lazy import skip_without
 
 skip_without("dwave.system")
 
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
 

@@ -1,4 +1,8 @@
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+
 import torch
 from torch import nn
 

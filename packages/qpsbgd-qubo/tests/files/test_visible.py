@@ -3,9 +3,14 @@ import os
 import subprocess
 import sys
 
-import dimod
+import numpy as np
 import pytest
-import torch
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("qpsbgd", reason="needs qpsbgd")
+pytest.importorskip("dimod", reason="needs dimod")
+
+import dimod
 from torch import nn
 
 from qpsbgd import summary
@@ -48,7 +53,7 @@ def test_labels_of_variables_reach_neither_the_terminal_nor_the_file(tmp_path):
     written = (tmp_path / "spins.txt").read_bytes()
     assert b"\x1b" not in written
     problem = read_problem(tmp_path / "p.bqm")
-    save_assignment(tmp_path / "again.txt", problem, torch.ones(2, 1))
+    save_assignment(tmp_path / "again.txt", problem, np.ones((2, 1)))
     lines = (tmp_path / "again.txt").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[0].rpartition(" ")[0]) == HOSTILE, "it can be read back"
 

@@ -3,8 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.problem_files import FORMATS, read_problem
+from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.sparse import SparseIsing
 
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
@@ -81,7 +81,7 @@ def test_a_file_that_may_be_qubo_or_graph_is_refused_with_both_lines_to_type(wri
         read_problem(path)
     message = str(caught.value)
     for format in ("beasley", "maxcut"):
-        assert f"`qpsbgd solve {path} --format {format}`" in message
+        assert f"`qpsbgd-qubo solve {path} --format {format}`" in message
         assert f"format={format!r}" in message
     assert "\n" not in message
     assert solved(read_problem(path, format="beasley"))[0] == 6

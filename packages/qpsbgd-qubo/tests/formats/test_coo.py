@@ -1,6 +1,9 @@
+import pytest
+
+pytest.importorskip("dimod", reason="needs dimod")
+
 import dimod
 import numpy as np
-import pytest
 from dimod.serialization import coo
 
 from qpsbgd_qubo.problem_files import read_problem

@@ -2,6 +2,9 @@ import io
 
 import numpy as np
 import pytest
+
+pytest.importorskip("scipy", reason="needs scipy")
+
 import scipy.io
 import scipy.sparse
 
@@ -35,7 +38,7 @@ RING = np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)
 @pytest.mark.parametrize("name", ["p.mtx", "p.txt"])
 def test_a_matrix_without_diagonal_may_be_a_graph_and_is_refused(write, name):
     path = write(name, market(RING, symmetry="symmetric"))
-    with pytest.raises(ValueError, match=rf"solve {path} --format mtx` or `qpsbgd solve {path} --format maxcut`"):
+    with pytest.raises(ValueError, match=rf"solve {path} --format mtx` or `qpsbgd-qubo solve {path} --format maxcut`"):
         read_problem(path)
     assert read_problem(path, format="mtx").model.energy(np.ones(5)) == 10
     graph = read_problem(path, format="maxcut")

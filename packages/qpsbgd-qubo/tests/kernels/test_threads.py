@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,9 @@ from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
 PROGRAM = """
 import json, multiprocessing, os, threading
 import numpy as np
-import torch
-from qpsbgd.solvers import make_solver
-from qpsbgd.testing import random_family
 from qpsbgd_qubo.kernels import NEVER, kernels
+from qpsbgd_qubo.solvers import make_solver
+from qpsbgd_qubo.testing import random_family
 
 family, found = random_family(60, 20, 30, scale=0.3), {}
 def solve(_=None):
@@ -30,22 +30,16 @@ def search(_=None):
     kernels.search(couplings, spins @ couplings, spins, np.zeros(8), flips, 10**6, 100, 2, 0, NEVER, 2)
     return spins.sum(), len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 2
 
-torch.set_num_threads(1)
 if hasattr(os, "fork"):
     fork = multiprocessing.get_context("fork")
     with fork.Pool(1) as pool:
         found["a fork before a solve"] = pool.apply_async(solve).get(timeout=60) == solve()
     with fork.Pool(1) as pool:
-        try:
-            pool.apply_async(solve).get(timeout=60)
-        except RuntimeError as error:
-            found["a fork after a solve"] = str(error)
+        found["a fork after a solve"] = pool.apply_async(solve).get(timeout=60) == solve()
     here = search()
     with fork.Pool(1) as pool:
         there = pool.apply_async(search).get(timeout=60)
     found["threads of a fork"] = here[0] == there[0] and there[1] > 1
-found["torch's threads"] = torch.get_num_threads(), "omp_get_max_threads() : 1" in torch.__config__.parallel_info()
-torch.set_num_threads(2)
 answers = []
 workers = [threading.Thread(target=lambda: answers.extend(solve() for _ in range(20))) for _ in range(3)]
 for worker in workers: worker.start()
@@ -74,14 +68,10 @@ def long_search(n=2000):
     return couplings, fields, spins, np.full(1, 1e-9), np.zeros(1, np.int64), 2**62, 2**62, 5, 0
 
 
-def test_a_solve_leaves_torch_its_threads(seen):
-    assert seen["torch's threads"] == [1, True]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-def test_a_fork_after_a_solve_is_refused_with_what_to_do_instead(seen):
+def test_forks_solve_whether_or_not_their_parent_has(seen):
     assert seen["a fork before a solve"] is True
-    assert 'get_context("spawn")' in seen["a fork after a solve"]
+    assert seen["a fork after a solve"] is True
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
@@ -99,7 +89,7 @@ def test_three_python_threads_solve_at_the_same_time(seen):
 )
 def test_the_number_of_threads_without_torch(monkeypatch, setting, affinity, limit, expected):
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
-    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(affinity), raising=False)
     monkeypatch.setattr(qpsbgd_qubo.kernels, "_container_limit", lambda: limit)
     assert thread_count() == expected
@@ -141,27 +131,7 @@ def test_waiting_threads_sleep():
     assert time.process_time() - begin < 0.1
 
 
-def test_without_compiled_kernels_the_reference_answers_after_one_warning():
-    script = """
-import sys, warnings
-sys.modules["qpsbgd_qubo.kernels._kernels"] = None
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import numpy as np
-    from qpsbgd_qubo.kernels import kernels, reference
-    from qpsbgd.solvers import make_solver
-    from qpsbgd.testing import random_family
-    from qpsbgd_qubo import solve
-    family = random_family(12, 2, 8)
-    energies = make_solver("exact").solve(family).energies
-    assert make_solver("descent").solve(family).stats["path"] == "reference"
-    assert (make_solver("auto", rounds=2).solve(family).energies - energies).abs().max() < 1e-5
-    hard = make_solver("exact").solve(random_family(19, 1, 38, scale=0.01))  # all spins open
-    assert hard.proven_optimal.all() and hard.stats["nodes"] > 0
-    groups = [range(first, first + 4) for first in range(0, 20, 4)]  # exactly one of each
-    bits = {(i, j): -1 if i == j else 2 for group in groups for i in group for j in group if i <= j}
-    assert solve(bits, rounds=2).value == -5
-print(kernels is reference, len([each for each in caught if "apt install g++" in str(each.message)]))
-"""
+def test_without_compiled_kernels_importing_says_in_one_line_what_to_do():
+    script = "import sys; sys.modules['qpsbgd_qubo.kernels._kernels'] = None; import qpsbgd_qubo"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["True", "1"], done.stderr
+    assert re.search(r"^ImportError: .*install a C\+\+ compiler.*apt install g\+\+", done.stderr.splitlines()[-1])

@@ -5,11 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-import torch
+from closeness import assert_close
 
-from qpsbgd.solvers import best_on_interrupt, make_solver
-from qpsbgd.testing import random_family
 from qpsbgd_qubo import solve
+from qpsbgd_qubo.solvers import best_on_interrupt, make_solver
+from qpsbgd_qubo.testing import random_family
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
 
@@ -26,7 +26,6 @@ LONG = {
     "descent": ({"tabu": 2**40}, 300),
     "exact": ({"node_limit": 2**62, "time_limit": 60}, 100),
     "annealing": ({"sweeps": 10**7, "reads": 10**9}, 100),
-    "bifurcation": ({"steps": 10**9, "reads": 10**9}, 100),
 }
 
 
@@ -51,7 +50,7 @@ def test_ctrl_c_gives_the_best_so_far_where_that_is_asked_for(name):
         solution = solver.solve(family)
     timer.join()
     assert interruption.came and not solution.proven_optimal.any()
-    torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+    assert_close(solution.energies, family.energies(solution.spins))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -81,7 +80,7 @@ def test_an_answer_without_a_search_says_so():
     assert solution.stats["rounds"] == 0
 
 
-@pytest.mark.parametrize("value", ["problem.txt", {(0, 1): 1.0}, np.eye(2), torch.eye(2), None], ids=str)
+@pytest.mark.parametrize("value", ["problem.txt", {(0, 1): 1.0}, np.eye(2), np.eye(2), None], ids=str)
 @pytest.mark.parametrize("name", ["auto", "exact", "descent", "portfolio", "annealing"])
 def test_what_is_not_a_family_is_refused_with_the_right_call(name, value):
     with pytest.raises(TypeError, match=r"use qpsbgd_qubo\.solve") as caught:

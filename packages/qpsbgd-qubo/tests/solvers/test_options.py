@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from qpsbgd.solvers import SOLVERS, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.solvers import SOLVERS, make_solver
 from qpsbgd_qubo.solvers.options import Number
 
 CHIP = {
@@ -29,7 +29,6 @@ OPTIONS = {
         "positive": {"field", "temperature"},
     },
     "gpu-annealing": {"whole": {"chains": 1, "sweeps": 1, "seed": 0}},
-    "bifurcation": {"whole": {"steps": 1, "reads": 1, "seed": 0}, "positive": {"time_step"}},
     "gurobi": {
         "whole": {"seed": 0},
         "not negative": {"mip_gap"},
@@ -56,7 +55,6 @@ DEFAULTS = {
     "descent": {"tabu": 0, "tenure": 2, "restarts": 0, "seed": 0, "warm": False},
     "annealing": {"sweeps": 20, "reads": 1, "hot": 0.5, "cold": 0.05, "seed": 0},
     "quantum-annealing": {"sweeps": 32, "slices": 8, "reads": 1, "field": 3.0, "temperature": 0.05, "seed": 0},
-    "bifurcation": {"steps": 100, "reads": 1, "time_step": 0.5, "seed": 0},
     "gurobi": {"mip_gap": 0.0, "seed": 0},
     "dwave": {**SHARED, "copies": 16},
     "leap-hybrid": {"retries": 3, "label": "qpsbgd", "descent": True},
@@ -156,7 +154,6 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
         ("descent", {"tabu": 1.5}, "tabu must be a whole number of at least 0 and at most 4.61168601843e+18, got 1.5"),
         ("auto", {"time_limit": NAN}, "time_limit must be None or a finite number of at least 0, got nan"),
         ("auto", {"time_limit": "abc"}, "time_limit must be None or a finite number of at least 0, got 'abc'"),
-        ("bifurcation", {"time_step": 0}, "time_step must be a positive finite number, got 0"),
         ("virtual-qpu", {"broken": 1}, "broken must be a finite number of at least 0 and below 1, got 1"),
         ("virtual-qpu", {"topology": "torus"}, 'topology must be "pegasus" or "zephyr", got \'torus\''),
         ("annealing", {"hot": 0.1, "cold": 1}, "hot must be at least cold, got 0.1 and 1.0"),

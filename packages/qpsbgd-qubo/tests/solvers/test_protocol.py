@@ -1,18 +1,16 @@
 import sys
 
+import numpy as np
 import pytest
-import torch
 
-from qpsbgd.testing import SOLVER_CHECKS, check_solver, random_family
 from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
-from qpsbgd_qubo.solvers.registry import SPELLINGS
+from qpsbgd_qubo.testing import SOLVER_CHECKS, check_solver, random_family
 
 VARIANTS = {
     "descent with restarts": ("descent", {"restarts": 2}),
     "descent with tabu": ("descent", {"tabu": 30}),
     "annealing with reads": ("annealing", {"reads": 3}),
-    "bifurcation with reads": ("bifurcation", {"reads": 2, "steps": 20}),
     "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"num_restarts": 1, "timeout": 60_000}}),
     "dimod exact": ("dimod", {"sampler": "exact"}),
     "dimod openjij": ("dimod", {"sampler": "openjij", "parameters": {"num_reads": 2}}),
@@ -64,33 +62,11 @@ def test_unknown_names_and_options_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("simulated-annealing", "annealing"),
-        ("simulated_annealing", "annealing"),
-        ("SA", "annealing"),
-        ("neal", "annealing"),
-        ("dwave-sa", "annealing"),
-        ("tabu", "descent"),
-        ("qpu", "dwave"),
-        ("D-Wave", "dwave"),
-        ("leap", "leap-hybrid"),
-        ("hybrid", "leap-hybrid"),
-        ("brute force", "exact"),
-        ("gurobi-optimizer", "gurobi"),
-        ("sqa", "quantum-annealing"),
-        ("Exact", "exact"),
-        ("simulated-anealing", "annealing"),
-    ],
+    ("name", "meant"), [("Exact", "exact"), ("aneealing", "annealing"), ("leap_hybrid", "leap-hybrid")]
 )
-def test_common_spellings_suggest_the_right_name(name, meant):
+def test_a_name_that_is_nearly_right_suggests_it(name, meant):
     with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
         make_solver(name)
-
-
-def test_every_spelling_leads_to_a_solver_and_hides_none():
-    assert set(SPELLINGS.values()) <= set(SOLVERS)
-    assert not set(SPELLINGS) & set(SOLVERS)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +79,6 @@ def test_every_spelling_leads_to_a_solver_and_hides_none():
         ("descent", {"tabu": -1}),
         ("annealing", {"sweeps": 0}),
         ("annealing", {"hot": 0.1, "cold": 1}),
-        ("bifurcation", {"steps": 0}),
-        ("bifurcation", {"time_step": 0}),
         ("dimod", {"sampler": "crystal-ball"}),
     ],
 )
@@ -116,9 +90,9 @@ def test_invalid_options_are_refused(name, options):
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "dimod", None)
     monkeypatch.delitem(sys.modules, "qpsbgd_qubo.solvers.external.dimod", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[dimod\]'"):
         make_solver("dimod")
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[dimod\]'"):
         random_family(3, 1, 3).to_bqm(0)
 
 
@@ -138,4 +112,4 @@ def test_auto_says_which_solver_answered():
     small, large = random_family(16, 2, 8), random_family(17, 2, 8)
     assert make_solver("auto").solve(small).stats["solver"] == "exact"
     assert make_solver("auto").solve(large).stats["solver"] == "layer search"
-    assert torch.equal(make_solver("auto").solve(small).proven_optimal, torch.tensor([True, True]))
+    assert np.array_equal(make_solver("auto").solve(small).proven_optimal, np.array([True, True]))

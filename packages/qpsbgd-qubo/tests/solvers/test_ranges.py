@@ -1,11 +1,12 @@
 """Families near the ends of their type's range: the same answers as in its middle, or a refusal."""
 
+import numpy as np
 import pytest
-import torch
+from closeness import assert_close
 
-from qpsbgd.testing import random_family
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import Solver, make_solver
+from qpsbgd_qubo.testing import random_family
 
 LOCAL = {
     "auto": {},
@@ -13,7 +14,6 @@ LOCAL = {
     "descent": {"tabu": 30, "restarts": 1},
     "annealing": {},
     "quantum-annealing": {},
-    "bifurcation": {},
     "portfolio": {"rounds": 2},
 }
 
@@ -23,7 +23,7 @@ def scaled(family, factor):
     return QuboFamily.trusted(*(part * factor for part in (family.quadratic, family.linear, family.offset)))
 
 
-@pytest.mark.parametrize(("dtype", "exponents"), [(torch.float32, (-110, 115)), (torch.float64, (-1000, 1005))])
+@pytest.mark.parametrize(("dtype", "exponents"), [(np.float32, (-110, 115)), (np.float64, (-1000, 1005))])
 @pytest.mark.parametrize("num_spins", [9, 20, 40])
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_power_of_two_changes_no_answer(name, num_spins, dtype, exponents):
@@ -31,37 +31,37 @@ def test_a_power_of_two_changes_no_answer(name, num_spins, dtype, exponents):
     expected = solver.solve(family)
     for exponent in exponents:
         found = solver.solve(scaled(family, 2.0**exponent))
-        assert torch.equal(found.spins, expected.spins)
-        assert torch.equal(found.proven_optimal, expected.proven_optimal)
-        torch.testing.assert_close(found.energies * 2.0**-exponent, expected.energies)
+        assert np.array_equal(found.spins, expected.spins)
+        assert np.array_equal(found.proven_optimal, expected.proven_optimal)
+        assert_close(found.energies * 2.0**-exponent, expected.energies)
         assert found.stats["solver"] == expected.stats["solver"]
 
 
 @pytest.mark.parametrize("name", LOCAL)
-@pytest.mark.parametrize("factor", [3e36, torch.nan, 1e-44])
+@pytest.mark.parametrize("factor", [3e36, np.nan, 1e-44])
 def test_what_no_family_may_be_is_refused_where_nobody_checked_it(name, factor):
-    family = scaled(QuboFamily(torch.full((20, 20), 10.0), torch.full((20, 2), 10.0)), factor)
+    family = scaled(QuboFamily(np.full((20, 20), 10.0, np.float32), np.full((20, 2), 10.0, np.float32)), factor)
     with pytest.raises(ValueError, match=r"must stay below|NaN|loses digits"):
         make_solver(name, **LOCAL[name]).solve(family)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", LOCAL)
 def test_the_largest_and_the_smallest_normal_number_are_solved(name, dtype):
-    for value in (torch.finfo(dtype).max, torch.finfo(dtype).tiny):
-        family = QuboFamily(torch.zeros(1, 1, dtype=dtype), torch.full((1, 2), value, dtype=dtype))
+    for value in (np.finfo(dtype).max, np.finfo(dtype).tiny):
+        family = QuboFamily(np.zeros((1, 1), dtype=dtype), np.full((1, 2), value, dtype=dtype))
         solution = make_solver(name, **LOCAL[name]).solve(family)
         assert (solution.spins == -1).all()
         assert (solution.energies == -value).all()
 
 
 def test_numbers_that_span_more_than_a_type_has_are_refused_where_they_would_be_rounded():
-    quadratic = torch.diag(torch.full((12,), 0.0))
+    quadratic = np.zeros((12, 12), np.float32)
     quadratic[0, 1] = quadratic[1, 0] = 1e37
-    linear = torch.full((12, 1), 1e-37)
+    linear = np.full((12, 1), 1e-37, np.float32)
     with pytest.raises(ValueError, match=r"from 1e-37 to 1e\+37.*float64"):
         make_solver("descent").solve(QuboFamily(quadratic, linear))
-    solution = make_solver("descent").solve(QuboFamily(quadratic.double(), linear.double()))
+    solution = make_solver("descent").solve(QuboFamily(quadratic.astype(np.float64), linear.astype(np.float64)))
     assert (solution.spins[2:] == -1).all()
 
 
@@ -70,11 +70,11 @@ def test_a_solver_of_ones_own_sees_the_middle_of_the_range():
 
     class Mine(Solver):
         def _solve(self, family):
-            seen.append(float(family.linear.abs().max()))
+            seen.append(float(abs(family.linear).max()))
             return make_solver("descent").solve(family)
 
     family = random_family(6, 2, 8)
     Mine().solve(family)
     Mine().solve(scaled(family, 2.0**100))
-    assert seen[0] == float(family.linear.abs().max())
+    assert seen[0] == float(abs(family.linear).max())
     assert 2**-4 <= seen[1] <= 2**4

@@ -70,7 +70,8 @@ def strongest_column(family: QuboFamily) -> QuboFamily | None:
 
 def varying(family: QuboFamily, energies: Tensor) -> Tensor:
     """Energies (…, m) without what is the same for all spins, as an annealer has them: less c and the trace of Q."""
-    return energies.double() - family.offset.double() - family.quadratic.double().trace()
+    varied: Tensor = energies.double() - family.offset.double() - family.quadratic.double().trace()
+    return varied
 
 
 def whole_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

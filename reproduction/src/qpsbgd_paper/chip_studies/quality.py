@@ -67,7 +67,8 @@ def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> to
     least = exact.energies(best.spins.double())
     above = exact.energies(solution.spins.double()) - least
     span = exact.quadratic.trace() + exact.offset - least
-    return (above / span)[(span > 1e-12) & exact.linear.any(0)]
+    gaps: torch.Tensor = (above / span)[(span > 1e-12) & exact.linear.any(0)]
+    return gaps
 
 
 class _Flipped(Solver):
@@ -78,8 +79,8 @@ class _Flipped(Solver):
 
     def _solve(self, family: QuboFamily) -> Solution:
         spins = Exact().solve(family).spins
-        flipped = torch.rand(spins.shape, generator=self._generator) < self._rate
-        return Solution.of(family, torch.where(flipped, -spins, spins))
+        flipped = (torch.rand(spins.shape, generator=self._generator) < self._rate).numpy()
+        return Solution.of(family, np.where(flipped, -spins, spins))
 
 
 def _solver(options: Mapping[str, Any], *, seed: int) -> Solver:

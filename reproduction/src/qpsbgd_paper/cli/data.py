@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from qpsbgd.cli.console import console, say
 from qpsbgd_paper.datasets import files
-from qpsbgd_qubo.console import console, say
 from qpsbgd_qubo.files.visible import visible
 
 app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")

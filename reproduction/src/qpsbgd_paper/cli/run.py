@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qpsbgd.cli.console import console, rich_table, say, show
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
-from qpsbgd_qubo.console import console, rich_table, say, show
 from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
 from qpsbgd_qubo.solvers.options import read_options
 

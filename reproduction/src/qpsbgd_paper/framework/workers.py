@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from qpsbgd_qubo.console import show_warning
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.terminal import show_warning
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables for the threads of libraries, which read them when they are loaded; 1 unless the user sets them."""

@@ -17,7 +17,7 @@ try:
     from dwave.cloud.config import load_config
     from dwave.cloud.exceptions import ConfigFileError, SolverNotFoundError
 except ImportError as error:
-    raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
+    raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd-qubo[dwave]'") from error
 
 
 _SERVICES = (dwave.system.DWaveSampler, dwave.system.LeapHybridSampler)

@@ -7,33 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from qpsbgd_qubo.annealers.packing import decided
+from qpsbgd_qubo.arrays import cast
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.ising import ising_columns
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.single_flips import improved
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """All reads of a family, not only the best; a read's columns come from one anneal where they were sent together."""
 
-    spins: Tensor  # −1 or +1, shape (reads, n, m), in the family's floating type
-    energies: Tensor  # shape (reads, m)
+    spins: Any  # −1 or +1, shape (reads, n, m), in the family's floating type
+    energies: Any  # shape (reads, m)
     stats: dict[str, Any]  # what the chip did, as in a solution
 
 
 class Reads:
-    """The reads of a family's columns, of any device and type; the work is done on the CPU in double precision."""
+    """The reads of a family's columns; the work is done in double precision."""
 
     def __init__(self, family: QuboFamily) -> None:
         self.family = family
-        self._exact = family.without_offset().to("cpu", torch.float64)
-        self._quadratic: Array = self._exact.quadratic.numpy()
-        self._linear: Array = self._exact.linear.numpy()
+        self._exact = family.without_offset().numpy().double()
+        self._quadratic: Array = self._exact.quadratic
+        self._linear: Array = self._exact.linear
         self.columns = ising_columns(self._exact)
         self._added: list[tuple[Array, Array, Array]] = []
 
@@ -50,7 +49,7 @@ class Reads:
         """The read of lowest energy of every column, with what the chip did in `stats`."""
         column, wide, every, stats = self._repaired(repair)
         energies = wide.energies(every)
-        shift = float(self.family.offset.double().mean())
+        shift = float(self.family.numpy().double().offset.mean())
         stats["chip_energy"] = float(energies[self._first(energies, column)].mean()) + shift
         stats["read_energy"] = float(energies.mean()) + shift
         if descent:
@@ -64,26 +63,24 @@ class Reads:
         if descent:
             every = improved(wide, every).spins
         rows = np.stack([np.flatnonzero(column == number)[: stats["reads"]] for number in range(column.max() + 1)])
-        spins = every[:, torch.from_numpy(rows)].permute(2, 0, 1).to(self.family.linear).contiguous()
+        spins = cast(np.ascontiguousarray(every[:, rows].transpose(2, 0, 1)), self.family.linear)
         return Samples(spins, self.family.energies(spins), stats)
 
-    def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Tensor, dict[str, Any]]:
+    def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Array, dict[str, Any]]:
         """The column of every read, all reads as columns of one family, their spins (n, reads), and stats of chains."""
         column, votes, lengths = (np.concatenate(part) for part in zip(*self._added, strict=True))
         linear = self._linear.T[column]
         spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
-        wide = QuboFamily.trusted(
-            self._exact.quadratic, torch.from_numpy(linear.T.copy()), torch.zeros(len(column), dtype=torch.float64)
-        )
+        wide = QuboFamily.trusted(self._quadratic, linear.T.copy(), np.zeros(len(column)))
         stats: dict[str, Any] = {
             "reads": int(np.bincount(column).min()),
             "chain_break_fraction": float((np.abs(votes) < lengths).mean()),
             "chain_length": float(lengths.mean()),
             "longest_chain": int(lengths.max()),
         }
-        return column, wide, torch.from_numpy(spins.T.copy()), stats
+        return column, wide, spins.T.copy(), stats
 
-    def _first(self, energies: Tensor, column: Array) -> Tensor:
+    def _first(self, energies: Array, column: Array) -> Array:
         """Which read of every column has the lowest energy."""
-        order = np.lexsort((energies.numpy(), column))
-        return torch.from_numpy(order[np.unique(column[order], return_index=True)[1]])
+        order = np.lexsort((energies, column))
+        return order[np.unique(column[order], return_index=True)[1]]

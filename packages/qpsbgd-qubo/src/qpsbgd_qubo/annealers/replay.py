@@ -57,11 +57,11 @@ class Replay(Solver):
         object.__setattr__(self, "_inner", inner)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        return self._inner.solve(family)
+        return self._inner._solve(family)
 
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+    def _solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The recorded answers."""
-        return self._inner.solve_all(families)
+        return self._inner._solve_all(families)
 
     @property
     def submissions(self) -> int:

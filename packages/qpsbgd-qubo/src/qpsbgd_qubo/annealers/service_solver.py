@@ -166,9 +166,9 @@ class ServiceSolver(Solver):
         return self._session.budget.ledger.qpu_seconds
 
     def _solve(self, family: QuboFamily) -> Solution:
-        return self.solve_all([family])[0]
+        return self._solve_all([family])[0]
 
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+    def _solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The best read of every column of every family, from as few submissions as hold them all.
 
         Raises:

@@ -20,7 +20,7 @@ from qpsbgd_qubo.kernels import Array
 try:
     import dimod
 except ImportError as error:
-    raise ImportError("solvers of an annealer need dimod: pip install 'qpsbgd[dwave]'") from error
+    raise ImportError("solvers of an annealer need dimod: pip install 'qpsbgd-qubo[dwave]'") from error
 
 # By name, so that neither dwave-cloud-client nor requests is needed to recognise them.
 _TRANSIENT = {

@@ -2,8 +2,7 @@
 
 `minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs, and now
 and then elsewhere. Those sizes are never requested (a part of a larger clique will do), and when a step has killed the
-process, `tiles` runs this file again without it. It imports nothing of ours: torch
-would take longer to load than most searches.
+process, `tiles` runs this file again without it. It imports nothing of ours.
 
 stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
 stdout: the number of every step before it is tried, and at the end the tiles (or the largest n) as JSON.

@@ -25,7 +25,7 @@ _FORMAT = 1  # raise it when the search finds other tiles
 _MOST_RESTARTS = 40
 _NATIVE = 4  # Pegasus and Zephyr have cliques of up to 4 single qubits
 _SCRIPT = Path(__file__).with_name("tile_search.py")
-# By path, so that the child does not load our package, and torch with it.
+# By path, so that the child does not load our package.
 _LAUNCH = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
@@ -143,7 +143,7 @@ def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
 def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
     """What `tile_search` finds in a separate process, without the steps that crash it; and whether none did."""
     if importlib.util.find_spec("minorminer") is None:
-        raise ImportError("cliques on an annealer's chip need minorminer: pip install 'qpsbgd[dwave]'")
+        raise ImportError("cliques on an annealer's chip need minorminer: pip install 'qpsbgd-qubo[dwave]'")
     skip: list[int] = []
     request = {
         "topology": chip.topology,

@@ -19,7 +19,7 @@ try:
     import dimod
     import dwave.graphs
 except ImportError as error:
-    raise ImportError("solver 'virtual-qpu' needs dimod and dwave-graphs: pip install 'qpsbgd[dwave]'") from error
+    raise ImportError("solver 'virtual-qpu' needs dimod and dwave-graphs: pip install 'qpsbgd-qubo[dwave]'") from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

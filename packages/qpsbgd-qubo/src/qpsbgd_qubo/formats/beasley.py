@@ -62,7 +62,7 @@ def ambiguous(file: TextFile, reading: str, format: str, *, more: str = "") -> V
     return ValueError(
         f"may be {reading}, or a graph whose largest cut is wanted, and nothing in it tells which; choose "
         f"--format {format} (format={format!r} in Python{more}) or --format maxcut (format='maxcut'): "
-        f"`qpsbgd solve {file.path} --format {format}` or `qpsbgd solve {file.path} --format maxcut`"
+        f"`qpsbgd-qubo solve {file.path} --format {format}` or `qpsbgd-qubo solve {file.path} --format maxcut`"
     )
 
 

@@ -1,42 +1,43 @@
-"""The solvers' compiled kernels, built from the C++ sources beside this file; plain Python where none were built.
+"""The solvers' compiled kernels, built from the C++ sources beside this file; `_kernels.pyi` says what each does.
 
-`kernels` is the compiled module, or `reference` with the same functions. Arrays must be contiguous and of the type that
-a kernel names; shapes and indices are checked at every call. Kernels release the GIL, look at their `stop` flag at
-least every millisecond, and raise what a signal's handler raises, as Ctrl-C does.
+Arrays must be contiguous and of the type that a kernel names; shapes and indices are checked at every call. Kernels
+release the GIL, look at their `stop` flag at least every millisecond, and raise what a signal's handler raises, as
+Ctrl-C does.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-
-kernels: Any
-KIND = "compiled"  # what `kernels` is, for `stats`
-if importlib.util.find_spec("qpsbgd_qubo.kernels._kernels") is not None:
+try:
     from qpsbgd_qubo.kernels import _kernels as kernels
-else:
-    from qpsbgd_qubo.kernels import reference as kernels
+except ImportError as error:
+    raise ImportError(
+        "qpsbgd-qubo has no compiled kernels for this Python: install a C++ compiler and Python's headers (on Debian "
+        "and Ubuntu: apt install g++ python3-dev), then run pip install --force-reinstall --no-deps --no-cache-dir "
+        f"qpsbgd-qubo ({error})"
+    ) from error
 
-    KIND = "reference"
-    warnings.warn(
-        "qpsbgd was installed without its compiled kernels, because no C++ compiler or no Python headers were found: "
-        "solvers run in plain Python, hundreds of times slower, and find and prove less. Install both (on Debian and "
-        "Ubuntu: apt install g++ python3-dev), then run pip install --force-reinstall --no-deps --no-cache-dir qpsbgd.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+Array = np.ndarray[Any, Any]
 
 NEVER: Array = np.zeros(1, np.uint8)  # a `stop` flag that is never set
 NEVER.flags.writeable = False
+CACHE_LINE = 64  # bytes
+
+
+def aligned(array: Array) -> Array:
+    """A contiguous copy that begins where a line of the cache does: kernels are up to a fifth faster on those."""
+    memory = np.empty(array.nbytes + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def thread_count() -> int:
@@ -65,4 +66,4 @@ def _container_limit() -> int:
     return sys.maxsize
 
 
-__all__ = ["KIND", "NEVER", "Array", "kernels", "thread_count"]
+__all__ = ["NEVER", "Array", "aligned", "kernels", "thread_count"]

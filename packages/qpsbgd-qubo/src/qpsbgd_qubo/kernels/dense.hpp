@@ -68,7 +68,7 @@ struct Workspace {
   explicit Workspace(std::int64_t n) : penalties(n) {}
 };
 
-// Lowers one column by best-improvement descent and then, with patience, by tabu moves, as in `reference.search`.
+// Lowers one column by best-improvement descent and then, with patience, by tabu moves, as in `search` of _kernels.pyi.
 // `spins` end as the lowest met and `fields` as theirs. A spin whose penalty is −∞ is held.
 template <class T>
 Lowered lower(const Matrix<const T>& couplings, T* fields, T* spins, T threshold, const Limits& limits,

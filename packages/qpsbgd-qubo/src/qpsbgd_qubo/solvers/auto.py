@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
-
-if TYPE_CHECKING:  # torch, which single problems do not need
-    import torch
-
-    from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.layer_search import LayerSearch
 
 
 @dataclass(frozen=True)
@@ -34,23 +32,21 @@ class Auto(Solver):
         check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        return self.choose(family.num_spins, family.linear.device).solve(family)
+        return self.choose(family.num_spins)._solve(family)
+
+    def _solve_on_gpu(self, family: QuboFamily) -> Solution | None:
+        return self.choose(family.num_spins, on_gpu=True)._solve_on_gpu(family)
 
     def for_problems(self) -> Solver:
         """The solver `portfolio`."""
         return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed)
 
-    def choose(self, num_spins: int, device: torch.device) -> Solver:
-        """The solver for families of this size on this device."""
-        from qpsbgd_qubo.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
-        from qpsbgd_qubo.solvers.search.descent import Descent
-        from qpsbgd_qubo.solvers.search.layer_search import LayerSearch
-
+    def choose(self, num_spins: int, *, on_gpu: bool = False) -> Solver:
+        """The solver for families of this size on the CPU or a GPU."""
         # Of the exact methods, only enumeration runs on a GPU.
-        cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
-        if num_spins <= cheap:
+        if num_spins <= (ENUMERATE_UP_TO if on_gpu else CHEAP_UP_TO):
             return Exact()
         if self.time_limit is not None or self.rounds is not None:
             return self.for_problems()
         # On a GPU there is one search and no kicks, so that a step fits into one CUDA graph.
-        return LayerSearch(seed=self.seed) if device.type == "cpu" else Descent(tabu=100, seed=self.seed)
+        return Descent(tabu=100, seed=self.seed) if on_gpu else LayerSearch(seed=self.seed)

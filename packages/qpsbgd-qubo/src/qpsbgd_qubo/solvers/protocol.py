@@ -1,58 +1,72 @@
-"""The protocol of solvers; those for models in numpy take sparse and dense ones, and need torch for families alone."""
+"""The protocol of solvers: families in numpy, or in torch tensors where a solver runs on a GPU."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing
-
-if TYPE_CHECKING:  # torch, which not every solver needs
-    from qpsbgd_qubo.family import QuboFamily, Solution
 
 
 class Solver(ABC):
     """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
 
     def solve(self, family: QuboFamily) -> Solution:
-        """The best spins found for every column, on the device and in the floating type of the family.
+        """The best spins found for every column: arrays for arrays, tensors on the same device for tensors.
 
-        A solver that runs out of time returns its best spins with `proven_optimal` false.
+        They are in the family's floating type. A solver that runs out of time returns its best spins with
+        `proven_optimal` false.
         """
-        from qpsbgd_qubo.family import QuboFamily, Solution
+        return self.solve_all([family])[0]
 
-        if not isinstance(family, QuboFamily):
-            raise TypeError(
-                f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, matrices, "
-                "dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
-            )
-        # On a GPU only `QuboFamily` itself looks at the range: here the numbers would have to be waited for.
-        exponent = family.range_exponent() if family.linear.device.type == "cpu" else 0
-        if not exponent:
-            return self._solve(family)
-        found = self._solve(family.in_range(exponent))
-        return Solution.of(family, found.spins, proven_optimal=found.proven_optimal, **found.stats)
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """One solution per family, as of `solve`.
+
+        This is the only place where tensors become arrays, without a copy on the CPU, and answers tensors again.
+        """
+        for family in families:
+            if not isinstance(family, QuboFamily):
+                raise TypeError(
+                    f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, "
+                    "matrices, dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
+                )
+        solutions = [None if family.is_cpu else self._solve_on_gpu(family) for family in families]
+        plain = [family.numpy() for family, solution in zip(families, solutions, strict=True) if solution is None]
+        exponents = [family.range_exponent() for family in plain]
+        scaled = [family.in_range(k) if k else family for family, k in zip(plain, exponents, strict=True)]
+        answers = iter(
+            [
+                Solution.of(family, answer.spins, proven_optimal=answer.proven_optimal, **answer.stats) if k else answer
+                for family, k, answer in zip(plain, exponents, self._solve_all(scaled), strict=True)
+            ]
+        )
+        pairs = zip(families, solutions, strict=True)
+        return [next(answers).like(family) if solution is None else solution for family, solution in pairs]
 
     @abstractmethod
     def _solve(self, family: QuboFamily) -> Solution:
-        """What `solve` returns; subclasses write this one."""
+        """The solution of a family of arrays; subclasses write this one."""
+
+    def _solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """One solution per family of arrays; solvers that gain from all layers of a step at once override this."""
+        return [self._solve(family) for family in families]
+
+    def _solve_on_gpu(self, family: QuboFamily) -> Solution | None:
+        """The solution of a family of tensors on a GPU, if this solver runs there; None has it solved on the CPU."""
+        return None
 
     @property
     def warm(self) -> bool:
-        """Whether a search starts from the last step's spins; then it has `improved` and `lower`, as `Descent` has."""
+        """Whether a search starts from the last step's spins; then it has `limits` and `lower`, as `Descent` has."""
         return False
 
     @classmethod
     def variants(cls) -> dict[str, str]:
         """The ways to use the solver, each with why it cannot be used here (no licence, no token) or "" if it can."""
         return {"": ""}
-
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """One solution per family; solvers that can take all layers of a step at once override this."""
-        return [self.solve(family) for family in families]
 
     def for_problems(self) -> Solver:
         """The solver for single problems that come from no layer: itself; `auto` means another one there."""
@@ -69,18 +83,13 @@ class Solver(ABC):
 
 
 class ModelSolver(Solver):
-    """Solves sparse and dense models in numpy, and with these also families."""
+    """Solves sparse problems as well as families."""
 
     @abstractmethod
-    def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
+    def answer(self, model: SparseIsing | QuboFamily) -> tuple[Array, Array, dict[str, Any]]:
         """The best spins found (n, m), int8, whether each column is proven optimal (m,), and statistics."""
 
     def _solve(self, family: QuboFamily) -> Solution:
-        import torch
-
-        from qpsbgd_qubo.family import Solution
-
         plain = family.without_offset()
-        spins, proven, stats = self.answer(DenseIsing.of_family(plain))
-        solution = Solution.of(plain, torch.from_numpy(spins), proven_optimal=torch.from_numpy(proven), **stats)
-        return solution.with_offset(family.offset)
+        spins, proven, stats = self.answer(plain)
+        return Solution.of(plain, spins, proven_optimal=proven, **stats).with_offset(family.offset)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import sys
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -13,30 +12,13 @@ from typing import Any
 from qpsbgd_qubo.solvers.protocol import Solver
 
 OWN = (
-    *("auto", "exact", "descent", "annealing", "quantum-annealing", "bifurcation", "gurobi", "dimod"),
+    *("auto", "exact", "descent", "annealing", "quantum-annealing", "gurobi", "dimod"),
     *("dwave", "leap-hybrid", "virtual-qpu", "replay", "portfolio", "gpu-annealing"),
 )
 OTHERS = MappingProxyType({point.name: point for point in entry_points(group="qpsbgd.solvers")})
 """Solvers of other packages, by entry points."""
 SOLVERS = (*OWN, *(name for name in OTHERS if name not in OWN))
 """The names that `make_solver` knows."""
-
-SPELLINGS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("sa", "simulated-annealing", "neal", "dwave-neal", "dwave-sa", "metropolis"), "annealing"),
-        **dict.fromkeys(("sqa", "pimc", "path-integral-annealing", "simulated-quantum-annealing"), "quantum-annealing"),
-        **dict.fromkeys(("tabu", "tabu-search", "greedy", "steepest-descent", "local-search", "icm"), "descent"),
-        **dict.fromkeys(("brute-force", "bruteforce", "exhaustive", "enumeration", "exact-solver"), "exact"),
-        **dict.fromkeys(("sb", "dsb", "simulated-bifurcation", "ballistic-bifurcation"), "bifurcation"),
-        **dict.fromkeys(("qpu", "d-wave", "advantage", "dwave-qpu", "dwave-sampler", "quantum", "annealer"), "dwave"),
-        **dict.fromkeys(("leap", "hybrid", "dwave-hybrid", "leap-hybrid-sampler", "kerberos"), "leap-hybrid"),
-        **dict.fromkeys(("gurobi-optimizer", "gurobipy", "grb", "mip", "miqp"), "gurobi"),
-        **dict.fromkeys(("mock", "mock-dwave", "simulator", "virtual", "vqpu"), "virtual-qpu"),
-        **dict.fromkeys(("openjij", "dwave-samplers", "sampler", "ocean"), "dimod"),
-        **dict.fromkeys(("default", "best", "automatic"), "auto"),
-    }
-)
-"""Other people's names → ours, for the message about an unknown name."""
 
 
 def solver_class(name: str) -> type[Solver]:
@@ -57,8 +39,6 @@ def solver_class(name: str) -> type[Solver]:
             from qpsbgd_qubo.solvers.search.annealing import Annealing as found
         case "quantum-annealing":
             from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing as found
-        case "bifurcation":
-            from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation as found
         case "gurobi":
             from qpsbgd_qubo.solvers.external.gurobi import Gurobi as found
         case "dimod":
@@ -93,7 +73,7 @@ def make_solver(solver: Any, **options: Any) -> Solver:
         RuntimeError: The solver needs a token of D-Wave, and none is set.
 
     Examples:
-        >>> from qpsbgd.solvers import make_solver
+        >>> from qpsbgd_qubo.solvers import make_solver
         >>> make_solver("descent", tabu=20).tabu
         20
     """
@@ -125,5 +105,5 @@ def make_solver(solver: Any, **options: Any) -> Solver:
 
 def _hint(solver: object) -> str:
     name = "-".join(str(solver).lower().replace("_", " ").replace("-", " ").split())
-    near = [name] if name in SOLVERS else difflib.get_close_matches(name, [*SOLVERS, *SPELLINGS], n=1)
-    return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."
+    near = [name] if name in SOLVERS else difflib.get_close_matches(name, SOLVERS, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."

@@ -3,13 +3,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
+from closeness import assert_close
 
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.testing import random_family
-from qpsbgd_qubo.kernels import NEVER, kernels, reference
-from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
+from qpsbgd_qubo.family import QuboFamily
+from qpsbgd_qubo.kernels import NEVER, kernels
+from qpsbgd_qubo.solvers.exact import exact
 from qpsbgd_qubo.solvers.exact.exact import Exact
+from qpsbgd_qubo.testing import random_family
 
 
 def exhausted(couplings, fields, stop=NEVER):
@@ -89,12 +89,12 @@ def test_what_the_decoder_cannot_prune_is_tried_out(kind, monkeypatch):
     monkeypatch.setattr("qpsbgd_qubo.solvers.exact.exact.exhaustion_work", lambda count: 2**62)
     alone = Exact().solve(family)
     if alone.proven_optimal.all():
-        torch.testing.assert_close(alone.energies, solution.energies)
-    assert (solution.energies <= alone.energies + 1e-9 * alone.energies.abs()).all()
+        assert_close(alone.energies, solution.energies)
+    assert (solution.energies <= alone.energies + 1e-9 * abs(alone.energies)).all()
 
 
 def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
-    family = random_family(24, 6, 60, scale=0.3, dtype=torch.float64)
+    family = random_family(24, 6, 60, scale=0.3, dtype=np.float64)
     expected = Exact().solve(family).energies
 
     def tried(*_):
@@ -104,16 +104,7 @@ def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
     monkeypatch.setattr(exact, "kernels", SimpleNamespace(**{**vars(kernels), "exhaust": tried}))
     found = Exact().solve(family)
     assert found.proven_optimal.all()
-    torch.testing.assert_close(found.energies, expected)
-
-
-def test_without_compiled_kernels_columns_that_would_take_hours_stay_unproven(monkeypatch):
-    for module in (exact, sphere_decoder):
-        monkeypatch.setattr(module, "kernels", reference)
-    family = QuboFamily(torch.from_numpy(random_couplings(22)), torch.zeros(22, 2, dtype=torch.float64))
-    solution = Exact().solve(family)
-    assert not solution.proven_optimal.any()
-    torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+    assert_close(found.energies, expected)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
-"""The vectors that every twin of the search must answer as the reference does, in spins and in flips."""
+"""Vectors of the search, compiled and in Triton, whose spins and flips must be the same."""
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
-import torch
 
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.testing import random_family
-from qpsbgd_qubo.kernels import NEVER, reference
-from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
+from qpsbgd_qubo import QuboFamily
+from qpsbgd_qubo.solvers.search.landscape import sign_start
+from qpsbgd_qubo.testing import random_family
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +26,9 @@ class Vector:
 
 def whole_numbers(n, m, *, seed=0):
     """Without rounding, and full of ties."""
-    generator = torch.Generator().manual_seed(seed)
-    half = torch.randint(-2, 3, (n, n), generator=generator).float()
-    return QuboFamily(half + half.T, torch.randint(-4, 5, (n, m), generator=generator).float())
+    generator = np.random.default_rng(seed)
+    half = generator.integers(-2, 3, (n, n)).astype(np.float32)
+    return QuboFamily(half + half.T, generator.integers(-4, 5, (n, m)).astype(np.float32))
 
 
 VECTORS = {
@@ -42,21 +41,11 @@ VECTORS = {
     "tabu until the flips are used up": Vector(whole_numbers(20, 3, seed=4), {"max_flips": 20, "patience": 50}),
     "tabu with a large seed": Vector(whole_numbers(17, 2, seed=5), {"patience": 15, "seed": 2**40 + 7}),
     "one spin": Vector(whole_numbers(1, 2), {"patience": 5}),
-    "no couplings": Vector(QuboFamily(torch.eye(6), torch.arange(12.0).reshape(6, 2) - 5), {"patience": 4}),
+    "no couplings": Vector(
+        QuboFamily(np.eye(6, dtype=np.float32), np.arange(12, dtype=np.float32).reshape(6, 2) - 5), {"patience": 4}
+    ),
     "rows of a layer": Vector(random_family(20, 3, 10, scale=0.3), {"patience": 20, "seed": 1}),
 }
-
-
-def plain_search(family, spins, *, max_flips, patience, tenure=2, seed=0):
-    """Lower `spins` (n, m) in place by the plain reference; the flips of every column."""
-    landscape = Landscape.of(family)
-    fields, columns = landscape.fields(spins).T.contiguous().numpy(), spins.T.contiguous()
-    flips = torch.zeros(spins.shape[1], dtype=torch.int64)
-    limits = (max_flips, patience, tenure, seed, NEVER)
-    couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
-    reference.search(couplings, fields, columns.numpy(), threshold, flips.numpy(), *limits)
-    spins.copy_(columns.T)
-    return flips
 
 
 @pytest.fixture(params=VECTORS)

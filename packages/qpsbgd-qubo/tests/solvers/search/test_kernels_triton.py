@@ -3,17 +3,18 @@ import subprocess
 import sys
 
 import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("triton", reason="needs triton")
+
+import numpy as np
 import torch
 
-pytest.importorskip("triton", reason="the Triton kernels need triton: pip install triton")
-
-from qpsbgd.solvers import make_solver
-from qpsbgd.testing import random_family
-from qpsbgd_qubo.solvers.search import kernels_triton
-from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers import make_solver
+from qpsbgd_qubo.solvers.search import kernels_triton, single_flips
 from qpsbgd_qubo.solvers.search.landscape import sign_start
-
-from .conftest import plain_search
+from qpsbgd_qubo.solvers.search.tensor_descent import improved
+from qpsbgd_qubo.testing import random_family
 
 ON_GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -27,19 +28,17 @@ SHAPES = SMALL + [pytest.param(shape, marks=needs_gpu) for shape in LARGE]
 
 
 @runs_kernels
-def test_the_kernel_makes_the_moves_of_the_reference(vector):
-    expected = vector.start
-    flips = plain_search(vector.family, expected, **vector.options())
-    quadratic, linear, start = (
-        one.to(DEVICE) for one in (vector.family.quadratic, vector.family.linear.T, vector.start.T)
-    )
+def test_the_kernel_makes_the_moves_of_the_compiled_one_in_whole_numbers(vector):
+    expected = single_flips.improved(vector.family, vector.start, **vector.options())
+    family = vector.family.to(DEVICE)
+    quadratic, linear, start = family.quadratic, family.linear.T, torch.from_numpy(vector.start.T).to(DEVICE)
     # Beside another family, whose quadratic part is twice as large: both have the same moves.
     several = torch.stack([quadratic, 2 * quadratic]), torch.stack([linear, 2 * linear]), torch.stack([start, start])
     spins, energies, made = kernels_triton.search(*several, **vector.options())
-    assert torch.equal(spins.cpu(), torch.stack([expected.T, expected.T]))
-    assert made.tolist() == [flips.tolist()] * 2
-    once = vector.family.without_offset().energies(expected)
-    torch.testing.assert_close(energies.cpu(), torch.stack([once, 2 * once]), rtol=1e-5, atol=1e-5)
+    assert np.array_equal(spins.cpu().numpy(), np.stack([expected.spins.T, expected.spins.T]))
+    assert made.sum(1).tolist() == [expected.stats["flips"]] * 2
+    once = vector.family.without_offset().energies(expected.spins)
+    np.testing.assert_allclose(energies.cpu().numpy(), np.stack([once, 2 * once]), rtol=1e-5, atol=1e-5)
 
 
 def test_the_kernels_take_what_they_can_number():
@@ -53,15 +52,16 @@ def test_the_kernels_take_what_they_can_number():
 def test_the_kernel_makes_the_moves_of_the_compiled_one(shape, patience, tenure):
     family = random_family(*shape, scale=0.5)
     options = {"patience": patience, "tenure": tenure, "seed": 3}
-    compiled = improved(family, sign_start(family), **options)
-    fused = improved(family.to("cuda"), sign_start(family).to("cuda"), **options)
-    assert (compiled.stats["path"], fused.stats["path"]) == ("compiled", "triton")
-    assert torch.equal(fused.spins.cpu(), compiled.spins)
-    torch.testing.assert_close(fused.energies.cpu(), compiled.energies, rtol=1e-4, atol=1e-4)
+    compiled = single_flips.improved(family, sign_start(family), **options)
+    there = family.to("cuda")
+    fused = improved(there, sign_start(there), **options)
+    assert "flips" not in fused.stats  # which Triton alone does not tell
+    assert np.array_equal(fused.spins.cpu().numpy(), compiled.spins)
+    np.testing.assert_allclose(fused.energies.cpu().numpy(), compiled.energies, rtol=1e-4, atol=1e-4)
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["auto", "descent", "exact", "bifurcation", "annealing"])
+@pytest.mark.parametrize("name", ["auto", "descent", "exact", "annealing"])
 def test_solvers_answer_on_the_gpu(name):
     family = random_family(40, 6, 30).to("cuda")
     solution = make_solver(name, **({"node_limit": 1000} if name == "exact" else {})).solve(family)
@@ -72,9 +72,9 @@ def test_solvers_answer_on_the_gpu(name):
 @needs_gpu
 @pytest.mark.parametrize("patience", [0, 20])
 def test_double_precision_is_solved_on_the_cpu(patience):
-    family = random_family(20, 3, 10, dtype=torch.float64).to("cuda")
+    family = random_family(20, 3, 10, dtype=np.float64).to("cuda")
     found = improved(family, sign_start(family), patience=patience)
-    assert found.stats["path"] == "compiled"
+    assert "flips" in found.stats
     assert found.spins.is_cuda and found.energies.is_cuda and found.proven_optimal.is_cuda
 
 

@@ -1,61 +1,60 @@
 import numpy as np
 import pytest
-import torch
+from closeness import assert_close
 
-from qpsbgd.binary_map import binary_map
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.solvers.search import layer_search
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.layer_search import LayerSearch, rounded
+from qpsbgd_qubo.testing import binary_map, lowest_energies, random_family
 
 
 def words(width, columns, scale=1.0):
     """A bag of words: 64 rows with few ones."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = (torch.rand(64, width, generator=generator) < 0.01).double()
-    inputs[torch.arange(64), torch.arange(64) % width] = 1
-    return binary_map(inputs, torch.randn(64, columns, generator=generator).double(), scale=scale)
+    generator = np.random.default_rng(0)
+    inputs = (generator.random((64, width)) < 0.01).astype(np.float64)
+    inputs[np.arange(64), np.arange(64) % width] = 1
+    return binary_map(inputs, generator.standard_normal((64, columns)), scale=scale)
 
 
 def uneven(width, columns, scale=0.3):
     """Inputs whose sizes differ by orders of magnitude."""
-    generator = torch.Generator().manual_seed(1)
-    sizes = torch.logspace(-1.5, 1.5, width, dtype=torch.float64)
-    inputs = torch.randn(2 * width, width, generator=generator, dtype=torch.float64) * sizes
-    return binary_map(inputs, torch.randn(2 * width, columns, generator=generator).double(), scale=scale)
+    generator = np.random.default_rng(1)
+    sizes = np.logspace(-1.5, 1.5, width, dtype=np.float64)
+    inputs = generator.standard_normal((2 * width, width)) * sizes
+    return binary_map(inputs, generator.standard_normal((2 * width, columns)), scale=scale)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.3, 3.0])
 def test_the_rounded_start_does_not_depend_on_units(scale):
     family = uneven(24, 6, scale)
     for factor in (2.0**-9, 2.0**9):
-        assert torch.equal(rounded(family * factor), rounded(family))
+        assert np.array_equal(rounded(family * factor), rounded(family))
 
 
 def test_columns_of_opposite_signs_are_rounded_to_opposite_spins():
     family = random_family(60, 40, 50, seed=0)
     family, opposite = (QuboFamily(family.quadratic, sign * family.linear, family.offset) for sign in (3, -3))
-    assert torch.equal(rounded(family), -rounded(opposite))
+    assert np.array_equal(rounded(family), -rounded(opposite))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_nearly_all_columns_of_small_layers_are_solved(scale):
     missed = 0
     for seed in range(3):
-        family = random_family(15, 8, 12, scale=scale, seed=seed, dtype=torch.float64)
-        missed += (~torch.isclose(LayerSearch().solve(family).energies, lowest_energies(family))).sum()
+        family = random_family(15, 8, 12, scale=scale, seed=seed, dtype=np.float64)
+        missed += (~np.isclose(LayerSearch().solve(family).energies, lowest_energies(family))).sum()
     assert missed <= 1
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("width", [40, 260])
 def test_answers_are_no_higher_than_those_of_descent(width, kind):
-    for scale in (0.3, 1.0, 8.0):
+    for scale in (0.1, 0.3, 8.0):
         family = random_family(width, 20, 50, scale=scale, dtype=kind)
         found, plain = LayerSearch().solve(family), Descent().solve(family)
-        assert found.spins.dtype == kind and (found.spins.abs() == 1).all()
+        assert found.spins.dtype == kind and (abs(found.spins) == 1).all()
         assert (found.energies <= plain.energies * (1 + 1e-5)).all()
         assert found.energies.mean() < plain.energies.mean() or scale == 8.0
 
@@ -66,17 +65,17 @@ def test_bags_of_words_are_reduced_and_mostly_proven(scale):
     solution = LayerSearch().solve(family)
     exact = Exact().solve(family)
     assert solution.stats["search"] == "sparse annealing"
-    torch.testing.assert_close(solution.energies, exact.energies)
+    assert_close(solution.energies, exact.energies)
     assert solution.proven_optimal.any()
 
 
 def test_what_cannot_be_reduced_is_annealed_and_not_proven():
-    generator = torch.Generator().manual_seed(3)
-    upper = torch.triu(torch.randint(-1, 2, (16, 16), generator=generator).double(), 1)
-    family = QuboFamily(upper + upper.T, 0.1 * torch.randn(16, 20, generator=generator).double())
+    generator = np.random.default_rng(4)
+    upper = np.triu(generator.integers(-1, 2, (16, 16)).astype(np.float64), 1)
+    family = QuboFamily(upper + upper.T, 0.1 * generator.standard_normal((16, 20)))
     spins, proven, _ = layer_search._sparse(family, 0)
     assert not proven.any()
-    torch.testing.assert_close(family.energies(spins), lowest_energies(family))
+    assert_close(family.energies(spins), lowest_energies(family))
 
 
 def test_inputs_of_different_size_are_rounded_first():
@@ -90,16 +89,16 @@ def test_inputs_of_different_size_are_rounded_first():
 
 
 def test_rounding_finds_spins_that_the_rows_were_made_of():
-    generator = torch.Generator().manual_seed(2)
-    rows = torch.randn(60, 20, generator=generator, dtype=torch.float64)
-    spins = torch.where(torch.randn(20, 4, generator=generator) > 0, 1.0, -1.0).double()
+    generator = np.random.default_rng(2)
+    rows = generator.standard_normal((60, 20))
+    spins = np.where(generator.standard_normal((20, 4)) > 0, 1.0, -1.0).astype(np.float64)
     family = QuboFamily(rows.T @ rows, -2 * rows.T @ (rows @ spins))
-    assert torch.equal(rounded(family), spins)
+    assert np.array_equal(rounded(family), spins)
 
 
 def test_rounding_needs_a_positive_definite_matrix():
-    matrix = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    assert rounded(QuboFamily(matrix, torch.ones(2, 1))) is None
+    matrix = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert rounded(QuboFamily(matrix, np.ones((2, 1)))) is None
 
 
 def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
@@ -108,12 +107,12 @@ def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
 
 
 def correlated(width, columns):
-    generator = torch.Generator().manual_seed(3)
-    shared = torch.randn(64, 1, generator=generator, dtype=torch.float64)
-    factors = torch.randn(1, width, generator=generator, dtype=torch.float64)
-    own = torch.randn(64, width, generator=generator, dtype=torch.float64)
-    grads = torch.randn(64, columns, generator=generator).double()
-    return binary_map(torch.relu(shared + 0.5 * factors + 0.5 * own + 1), grads, gain=width**-0.5, scale=1.0)
+    generator = np.random.default_rng(5)
+    shared = generator.standard_normal((64, 1))
+    factors = generator.standard_normal((1, width))
+    own = generator.standard_normal((64, width))
+    grads = generator.standard_normal((64, columns))
+    return binary_map(np.maximum(0, shared + 0.5 * factors + 0.5 * own + 1), grads)
 
 
 def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
@@ -135,7 +134,7 @@ def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_no
 def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
     family = words(32, 11, scale=0.1)
     monkeypatch.setattr(layer_search, "TOGETHER", 70)  # so that the columns go in several groups
-    torch.testing.assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)
+    assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)
 
 
 @pytest.mark.parametrize(("count", "step"), [(1, 1), (31, 1), (32, 2), (33, 2), (48, 3), (1000, 62)])

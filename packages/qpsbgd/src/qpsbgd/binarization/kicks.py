@@ -5,13 +5,16 @@ Constants, halved or doubled, change the lost energy by about 1 % on layers of a
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
-from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
-from qpsbgd_qubo.solvers.search.landscape import Landscape
+from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
+from qpsbgd_qubo.solvers.search.single_flips import lower_columns
+from qpsbgd_qubo.solvers.search.tensor_descent import improved
 
 KICKED, LEAST_KICKED = 0.02, 2.0
 """Share of the spins that a kick flips, and their least mean number: more lose what was found, fewer fall back."""
@@ -32,7 +35,7 @@ class PlaneSearch:
     def __init__(self, metric: Tensor, generator: torch.Generator) -> None:
         self._unit = metric.diagonal().mean().clamp(min=1e-300)
         self._quadratic = (metric / self._unit).float()
-        self._couplings, self._reach = Landscape.of_matrix(self._quadratic)
+        self._couplings, self._reach = hollow_couplings(self._quadratic)
         self._trace = self._quadratic.diagonal().sum()
         self._generator = generator
 
@@ -84,7 +87,8 @@ class PlaneSearch:
             return kicked, kicked @ self._couplings
         spins, coupling_fields = spins.clone(), coupling_fields.clone()
         parts = (self._couplings, coupling_fields, spins, marked.view(torch.uint8))
-        kernels.flip_marked(*(part.numpy() for part in parts), thread_count())
+        given: Any = [part.numpy() for part in parts]
+        kernels.flip_marked(given[0], given[1], given[2], given[3], thread_count())
         return spins, coupling_fields
 
     def _searched(
@@ -99,7 +103,7 @@ class PlaneSearch:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
             found = improved(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
             return found, found @ self._couplings
-        threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
+        threshold = thresholds(self._reach, linear.abs().amax(1))
         fields = coupling_fields.add_(linear)
         parts = (part.numpy() for part in (self._couplings, fields, spins, threshold))
         lower_columns(*parts, patience=patience, tenure=TENURE)

@@ -1,11 +1,12 @@
-"""The command line: `qpsbgd solvers`, `qpu` and `deploy`, and the commands that other packages add, as `solve`."""
+"""The command line: `qpsbgd solve`, `solvers`, `qpu` and `deploy`, and the commands that other packages add."""
 
 from __future__ import annotations
 
 import sys
 from importlib.metadata import entry_points
 
-from qpsbgd_qubo.openmp import wait_passively
+from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo import command
 
 COMMANDS = "qpsbgd.commands"
 """Entry points with further commands: name → a function, or a typer app for a group of them."""
@@ -14,6 +15,8 @@ COMMANDS = "qpsbgd.commands"
 def main() -> None:
     """Run the command line; without its packages, say how to install them."""
     wait_passively()
+    if sys.argv[1:2] == ["solve"]:
+        sys.exit(command.main(sys.argv[1:], program="qpsbgd"))
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401

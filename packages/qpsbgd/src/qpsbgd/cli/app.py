@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from importlib.metadata import EntryPoint, entry_points
@@ -12,13 +11,15 @@ import typer
 
 import qpsbgd
 from qpsbgd.cli import COMMANDS
-from qpsbgd_qubo.console import complain, console, degrade, show_warning
+from qpsbgd.cli.console import console
+from qpsbgd_qubo.terminal import complain, complain_of, degrade, show_warning
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
 OWN = (
     EntryPoint("deploy", "qpsbgd.cli.deploy:deploy", COMMANDS),
     EntryPoint("qpu", "qpsbgd.cli.qpu:app", COMMANDS),
+    EntryPoint("solve", "qpsbgd_qubo.command:solve", COMMANDS),  # which `main` runs itself
     EntryPoint("solvers", "qpsbgd.cli.solvers:solvers", COMMANDS),
 )
 
@@ -96,11 +97,6 @@ def _exit_code() -> int:
     except typer.Abort:
         return 130
     except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
-        if os.environ.get("QPSBGD_DEBUG"):
-            raise
-        words = str(error)
-        if isinstance(error, OSError) and error.strerror:  # the path, then the reason, without its number
-            words = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-        complain("error", f"{words} (QPSBGD_DEBUG=1 shows where)")
+        complain_of(error)
         return 1
     return code if isinstance(code, int) else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from qpsbgd_qubo.console import say
+from qpsbgd.cli.console import say
 from qpsbgd_qubo.files.atomic import check_folder, check_new
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from qpsbgd_qubo.console import console
+from qpsbgd.cli.console import console
 from qpsbgd_qubo.solvers.registry import SOLVERS, solver_class
 
 

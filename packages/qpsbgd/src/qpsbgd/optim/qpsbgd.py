@@ -12,6 +12,7 @@ import torch
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
@@ -28,7 +29,6 @@ from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25

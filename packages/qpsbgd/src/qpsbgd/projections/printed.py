@@ -16,6 +16,7 @@ from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, chec
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import make_solver
+from qpsbgd_qubo.solvers.search.tensor_descent import improved
 
 _FAMILY = ("quadratic", "linear", "offset")
 
@@ -123,4 +124,5 @@ def _warm_descent(solver: Any, inputs: LayerInputs, families: list[QuboFamily]) 
     starts = inputs.state.get("spins") if inputs.momentum else None
     if starts is None:
         return [solver.solve(family) for family in families]
-    return [solver.improved(family, start.clone()) for family, start in zip(families, starts, strict=True)]
+    pairs = zip(families, starts, strict=True)
+    return [improved(family, start.clone(), **solver.limits(family.num_spins)) for family, start in pairs]

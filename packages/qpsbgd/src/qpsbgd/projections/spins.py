@@ -21,7 +21,7 @@ from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.landscape import triton_kernels
+from qpsbgd_qubo.solvers.search.tensor_descent import triton_kernels
 
 _BRANCHES = 8
 """Searches of layers that a GPU makes at a time; each branch has memory of its own."""

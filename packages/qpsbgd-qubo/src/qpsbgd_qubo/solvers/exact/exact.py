@@ -8,18 +8,16 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from qpsbgd_qubo.arrays import cast
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array, kernels, thread_count
-from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.exact.sphere_decoder import decode, exhaustion_work, least_shift
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
-from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.search.single_flips import improved
 
 ENUMERATE_UP_TO = 10  # most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster
 TOGETHER = 20_000_000  # nodes for all columns together at first, which take well under a second
@@ -51,14 +49,12 @@ class Exact(Solver):
         check_options(self, node_limit=AT_LEAST_ONE, time_limit=SECONDS)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        guard_fork()
         if family.num_spins <= ENUMERATE_UP_TO:
-            return Solution.of(family, _enumerate(family), proven_optimal=True, solver="exact", method="enumeration")
+            return _enumerated(family)
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         with deadline(self.time_limit) as passed:
-            double = family.to("cpu", torch.float64)
-            couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
-            linear = np.ascontiguousarray(double.linear.numpy().T)
+            double = family.double()
+            couplings, linear = double.couplings(), np.ascontiguousarray(double.linear.T)
             fixed = np.empty_like(linear)
             kernels.fix_dominated(couplings, linear, fixed, passed, thread_count())
             spins = np.where(fixed != 0, fixed, np.where(linear <= 0, 1.0, -1.0))
@@ -75,18 +71,21 @@ class Exact(Solver):
                 proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
         stats = {"solver": "exact", "method": "sphere decoder", "nodes": nodes, "fixed": float((fixed != 0).mean())}
         stats["unproven"] = int((~proven).sum())
-        return Solution.of(family, torch.from_numpy(spins.T.copy()), proven_optimal=torch.from_numpy(proven), **stats)
+        return Solution.of(family, spins.T, proven_optimal=proven, **stats)
+
+    def _solve_on_gpu(self, family: QuboFamily) -> Solution | None:
+        """By enumeration, for few spins."""
+        return _enumerated(family) if family.num_spins <= ENUMERATE_UP_TO else None
 
     def _decode(
         self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array
     ) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
         start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
-        spins = start.spins.T.numpy().copy()
-        linear = np.ascontiguousarray(family.linear.numpy().T)
+        spins, linear = start.spins.T.copy(), np.ascontiguousarray(family.linear.T)
         nodes = np.full(len(linear), -1)
         left = end - time.monotonic()
-        if stop[0] or (shift := least_shift(family.quadratic.numpy(), seconds=left)) is None:
+        if stop[0] or (shift := least_shift(family.quadratic, seconds=left)) is None:
             return spins, nodes
 
         def search(columns: Array, limit: int) -> None:
@@ -132,12 +131,10 @@ class Exact(Solver):
         return spins, nodes
 
 
-def _enumerate(family: QuboFamily) -> Tensor:
+def _enumerated(family: QuboFamily) -> Solution:
     """The best of all 2ⁿ spin vectors for every column, as one matrix product in double precision."""
-    n = family.num_spins
-    device = family.linear.device
-    codes = torch.arange(2**n, device=device)
-    vectors = 2.0 * ((codes[:, None] >> torch.arange(n, device=device)) & 1).double() - 1
-    quadratic, linear = family.quadratic.double(), family.linear.double()
-    energies = ((vectors @ quadratic) * vectors).sum(1, keepdim=True) + vectors @ linear
-    return vectors[energies.argmin(0)].T
+    n, double = family.num_spins, family.double()
+    vectors = cast(2.0 * (np.arange(2**n)[:, None] >> np.arange(n) & 1) - 1, double.linear)
+    energies = ((vectors @ double.quadratic) * vectors).sum(1)[:, None] + vectors @ double.linear
+    spins = vectors[energies.argmin(0)].T
+    return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
@@ -19,14 +18,14 @@ try:
     import dimod
     import dwave.samplers
 except ImportError as error:
-    raise ImportError("solver 'dimod' needs dimod and dwave-samplers: pip install 'qpsbgd[dimod]'") from error
+    raise ImportError("solver 'dimod' needs dimod and dwave-samplers: pip install 'qpsbgd-qubo[dimod]'") from error
 
 
 def _openjij() -> dimod.Sampler:
     try:
         from openjij import SASampler
     except ImportError as error:
-        raise ImportError("sampler 'openjij' needs OpenJij: pip install 'qpsbgd[openjij]'") from error
+        raise ImportError("sampler 'openjij' needs OpenJij: pip install 'qpsbgd-qubo[openjij]'") from error
     return SASampler()
 
 
@@ -98,8 +97,8 @@ class Dimod(Solver):
                 self._lowest(self._sample(sampler, family.to_bqm(column), parameters), family.num_spins)
                 for column in range(family.num_columns)
             ]
-        answer = torch.from_numpy(np.stack(columns, axis=1))
-        return Solution.of(family, answer, proven_optimal=self.sampler == "exact", solver="dimod", sampler=self._name)
+        spins = np.stack(columns, axis=1)
+        return Solution.of(family, spins, proven_optimal=self.sampler == "exact", solver="dimod", sampler=self._name)
 
     def _sample(
         self, sampler: dimod.Sampler, bqm: dimod.BinaryQuadraticModel, parameters: dict[str, Any]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
@@ -22,7 +22,7 @@ try:
     import gurobipy
     from gurobipy import GRB
 except ImportError as error:
-    raise ImportError("solver 'gurobi' needs gurobipy: pip install 'qpsbgd[gurobi]'") from error
+    raise ImportError("solver 'gurobi' needs gurobipy: pip install 'qpsbgd-qubo[gurobi]'") from error
 
 SIZE_LIMIT = 200  # variables that the licence in the PyPI package allows with a quadratic objective
 
@@ -42,7 +42,7 @@ class Gurobi(Solver):
 
     The diagonal of Q is shifted so that the least eigenvalue is 0, which changes energies by a constant only:
     with a zero diagonal it took 4 to 15 times as long at 24 spins. Answers under a time limit depend on the machine.
-    It runs on as many threads as torch uses.
+    It runs on as many threads as the kernels.
 
     Args:
         time_limit: Seconds per family, shared out evenly among the columns that are left; None for no limit.
@@ -73,7 +73,7 @@ class Gurobi(Solver):
         form = _Form.of(family)
         # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.
         settings = {"OutputFlag": 0, "IntFeasTol": 1e-9, "MIPGap": self.mip_gap}
-        settings |= {"Threads": torch.get_num_threads(), "Seed": self.seed}
+        settings |= {"Threads": thread_count(), "Seed": self.seed}
         with (
             _licensed(family.num_spins),
             gurobipy.Env(params=settings) as env,
@@ -93,8 +93,7 @@ class Gurobi(Solver):
                 proven.append(model.Status == GRB.OPTIMAL and gap <= ROUNDING * max(1.0, abs(energy)))
         version = ".".join(map(str, gurobipy.gurobi.version()))
         stats = {"solver": "gurobi", "gap": max(gaps), "unproven": proven.count(False), "version": version}
-        answer = torch.from_numpy(np.stack(spins, axis=1))
-        return Solution.of(family, answer, proven_optimal=torch.tensor(proven), **stats)
+        return Solution.of(family, np.stack(spins, axis=1), proven_optimal=np.array(proven), **stats)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +106,8 @@ class _Form:
 
     @classmethod
     def of(cls, family: QuboFamily) -> _Form:
-        double = family.to("cpu", torch.float64)
-        quadratic, linear, offset = double.quadratic.numpy(), double.linear.numpy(), double.offset.numpy()
+        double = family.double()
+        quadratic, linear, offset = double.quadratic, double.linear, double.offset
         quadratic = (quadratic + quadratic.T) / 2
         least = np.linalg.eigvalsh(quadratic)[0]
         shifted = quadratic - least * np.eye(len(quadratic))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers.deadline import deadline, report
 from qpsbgd_qubo.solvers.exact.sphere_decoder import prove
@@ -63,14 +63,14 @@ class Portfolio(ModelSolver):
     def __post_init__(self) -> None:
         check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
-    def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
+    def answer(self, model: SparseIsing | QuboFamily) -> tuple[Array, Array, dict[str, Any]]:
         """The best spins found; proven where all were tried, a proof was cheap, or a reduction left nothing."""
         n = model.num_spins
         if isinstance(model, SparseIsing) and (n <= TRY_OUT_UP_TO or len(model.indices) > SPARSE_UP_TO * n**2):
             model = model.to_dense()
-        if isinstance(model, DenseIsing) and n <= TRY_OUT_UP_TO:
+        if isinstance(model, QuboFamily) and n <= TRY_OUT_UP_TO:
             return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
-        found = self._solve_all(_columns(model))
+        found = self._search_all(_columns(model))
         if any(run.rounds == 0 and not run.proven for run in found):
             warnings.warn(
                 "the time limit left no time for a search: the answer is where single flips led, or where they began; "
@@ -81,7 +81,7 @@ class Portfolio(ModelSolver):
         spins, proven = np.stack([run.spins for run in found], axis=1), np.array([run.proven for run in found])
         return spins, proven, {"solver": "portfolio", "rounds": sum(run.rounds for run in found)}
 
-    def _solve_all(self, problems: list[Callable[[], _Problem]]) -> list[_Run]:
+    def _search_all(self, problems: list[Callable[[], _Problem]]) -> list[_Run]:
         begin, count = time.monotonic(), len(problems)
         threads = thread_count()
         rounds = ROUNDS if self.rounds is None and self.time_limit is None else self.rounds
@@ -107,7 +107,7 @@ class Portfolio(ModelSolver):
 class _SparseProblem:
     """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i before its search."""
 
-    def __init__(self, model: SparseIsing | DenseIsing, column: int = 0) -> None:
+    def __init__(self, model: SparseIsing | QuboFamily, column: int = 0) -> None:
         self.problem = problem = model if isinstance(model, SparseIsing) else SparseIsing.from_dense(model, column)
         self.linear = problem.linear
         self.model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
@@ -153,7 +153,7 @@ class _DenseProblem:
 _Problem = _SparseProblem | _DenseProblem
 
 
-def _tried(model: DenseIsing) -> Array:
+def _tried(model: QuboFamily) -> Array:
     """The best of all spins, (n, m)."""
     couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
     spins = np.empty_like(linear)
@@ -162,9 +162,9 @@ def _tried(model: DenseIsing) -> Array:
     return spins.T.astype(np.int8)
 
 
-def _columns(model: SparseIsing | DenseIsing) -> list[Callable[[], _Problem]]:
+def _columns(model: SparseIsing | QuboFamily) -> list[Callable[[], _Problem]]:
     """What makes the problem of every column."""
-    if isinstance(model, DenseIsing):
+    if isinstance(model, QuboFamily):
         couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
         if np.count_nonzero(couplings) > SPARSE_UP_TO * couplings.size:
             return [functools.partial(_DenseProblem, couplings, column) for column in linear]

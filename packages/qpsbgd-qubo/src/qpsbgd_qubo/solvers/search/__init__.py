@@ -1,1 +1,1 @@
-"""Heuristic solvers: descent with tabu moves, annealing, simulated quantum annealing, bifurcation."""
+"""Heuristic solvers: descent with tabu moves, annealing and simulated quantum annealing."""

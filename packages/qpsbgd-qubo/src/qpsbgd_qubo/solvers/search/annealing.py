@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import Array, kernels, thread_count
+from qpsbgd_qubo.kernels import Array, aligned, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
-from qpsbgd_qubo.solvers.search.descent import best_of_reads, lower_columns
+from qpsbgd_qubo.solvers.search.descent import best_of_reads
 from qpsbgd_qubo.solvers.search.landscape import Landscape
+from qpsbgd_qubo.solvers.search.single_flips import lower_columns
 
 
 @dataclass(frozen=True)
@@ -43,30 +42,31 @@ class Annealing(Solver):
             raise ValueError(f"hot must be at least cold, got {self.hot} and {self.cold}")
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
-        offset, family = family.offset, family.without_offset().to("cpu")
+        """The best local minimum of all reads and of plain descent."""
+        offset, family = family.offset, family.without_offset()
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
 
-        def annealed(spins: Tensor, stop: Array) -> Solution:
-            return Solution.of(family, spins, flips=self._anneal(landscape, spins, generator, stop))
+        def annealed(spins: Array, stop: Array) -> Solution:
+            lowered, flips = self._anneal(landscape, spins, generator, stop)
+            return Solution.of(family, lowered, flips=flips)
 
         solution, made = best_of_reads(family, self.reads, annealed, generator)
         stats = {"solver": "annealing", "reads": made, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return replace(solution, stats=stats).with_offset(offset)
 
-    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator, stop: Array) -> int:
-        couplings = landscape.couplings.numpy()
+    def _anneal(
+        self, landscape: Landscape, spins: Array, generator: np.random.Generator, stop: Array
+    ) -> tuple[Array, int]:
+        couplings = landscape.couplings
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
         # Without couplings sign(−s) is the answer at any temperature.
         sweeps = self.sweeps if typical > 0 else 0
         temperatures = (typical * np.geomspace(self.hot, self.cold, sweeps)).astype(couplings.dtype)
         n, m = spins.shape
         states = generator.integers(1, 2**63, size=m, dtype=np.uint64)
-        by_column = spins.T.contiguous().numpy()
-        fields = landscape.fields(spins).T.contiguous().numpy()
+        by_column, fields = aligned(spins.T), aligned(landscape.fields(spins).T)
         sites, made = np.arange(n, dtype=np.int32), np.empty(m, np.int64)
         kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, stop, thread_count())
-        flips = lower_columns(couplings, fields, by_column, landscape.threshold.numpy())
-        spins.copy_(torch.from_numpy(by_column).T)
-        return int(flips.sum())
+        flips = lower_columns(couplings, fields, by_column, landscape.threshold)
+        return by_column.T, int(flips.sum())

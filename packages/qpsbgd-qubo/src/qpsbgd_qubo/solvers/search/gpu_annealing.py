@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SEED, check_options
 from qpsbgd_qubo.solvers.protocol import ModelSolver
@@ -40,9 +40,9 @@ class GpuAnnealing(ModelSolver):
         """Why the solver cannot be used here, or "" if it can."""
         return {"": "" if torch.cuda.is_available() or _interpreted() else "needs a CUDA GPU, and torch finds none"}
 
-    def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
+    def answer(self, model: SparseIsing | QuboFamily) -> tuple[Array, Array, dict[str, Any]]:
         """The best chain of every column, one column after the other."""
-        if isinstance(model, DenseIsing):
+        if isinstance(model, QuboFamily):
             columns = [SparseIsing.from_dense(model, column) for column in range(model.num_columns)]
         else:
             columns = [model]

@@ -1,7 +1,7 @@
 """Descent and tabu search of all columns in one GPU kernel, one program per column, its state in registers.
 
-The moves are those of `reference.search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum, so
-every path gives the same answer, except for ties within the rounding errors of the first fields.
+The moves are those of the compiled `search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum,
+so every path gives the same answer, except for ties within the rounding errors of the first fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST = 8192  # most spins that fit into the registers of one program
 @triton.jit
 def _best(spins, fields, allowed, k, BLOCK: tl.constexpr):
     """The largest spins · fields among the allowed, its index (the first of equals) and its spin, in one reduction."""
-    gain = tl.where(allowed, spins * fields, float("-inf"))
+    gain = tl.where(allowed, spins * fields + 0.0, float("-inf"))  # + 0.0 makes 0 of −0, which has other bits
     bits = gain.to(tl.int32, bitcast=True)
     # Integers in the order of the floats.
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -59,7 +59,7 @@ def _search(
     biases = tl.load(linear + place, mask=inside, other=0.0)
     diagonal = tl.load(quadratic + k * (n + 1), mask=inside, other=0.0)
     product = tl.load(products + place, mask=inside, other=0.0)
-    # 8 eps of single precision times the largest possible field, as in `Landscape.of`.
+    # 8 eps of single precision times the largest possible field, as in `thresholds` of landscape.py.
     threshold = 9.5367431640625e-07 * (tl.load(reaches + part) + tl.max(tl.abs(biases), axis=0))
     fields = biases + 2 * (product - diagonal * spins)
 
@@ -94,7 +94,7 @@ def _search(
                 fields = fields - (2 * spin) * (2 * row)
                 spins = tl.where(k == best, -spins, spins)
                 flips += 1
-                # `reference.tenure_of`: products of unsigned numbers wrap around by themselves.
+                # As in `search` of dense.hpp: products of unsigned numbers wrap around by themselves.
                 mixed = move.to(tl.uint32) * 2654435761 + column_part
                 mixed = (mixed ^ (mixed >> 15)) * 2246822519
                 wait = tenure + (mixed >> 13).to(tl.int32) % spread

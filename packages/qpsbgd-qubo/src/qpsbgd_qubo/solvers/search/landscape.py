@@ -2,81 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import ModuleType
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from qpsbgd_qubo.arrays import cast, type_name
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.openmp import guard_fork
+from qpsbgd_qubo.kernels import Array, aligned
 
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
     """A family prepared for single flips: flipping spin i changes the energy by −2 gᵢ fᵢ, f = s + couplings · g."""
 
-    couplings: Tensor  # 2 Q with a zero diagonal, shape (n, n)
-    linear: Tensor  # s, shape (n, m)
-    threshold: Tensor  # smallest gain gᵢ fᵢ that cannot be a rounding error, shape (m,)
+    couplings: Array  # 2 Q with a zero diagonal, shape (n, n)
+    linear: Array  # s, shape (n, m)
+    threshold: Array  # smallest gain gᵢ fᵢ that cannot be a rounding error, shape (m,)
 
     @classmethod
     def of(cls, family: QuboFamily) -> Landscape:
-        """The landscape of `family`."""
-        if family.linear.device.type == "cpu":
-            guard_fork()
-        couplings, reach = cls.of_matrix(family.quadratic)
-        return cls(couplings, family.linear, cls.thresholds(reach, family.linear.abs().amax(0)))
+        """The landscape of a family of arrays."""
+        couplings, reach = hollow_couplings(family.quadratic)
+        return cls(aligned(couplings), family.linear, thresholds(reach, abs(family.linear).max(0)))
 
-    @staticmethod
-    def of_matrix(quadratic: Tensor) -> tuple[Tensor, Tensor]:
-        """The couplings of a quadratic part (n, n), and the largest field that they can make."""
-        couplings = 2 * quadratic.contiguous()
-        couplings.fill_diagonal_(0)
-        return couplings, torch.linalg.vector_norm(couplings, 1, dim=1).amax()
-
-    @staticmethod
-    def thresholds(reach: Tensor, largest: Tensor) -> Tensor:
-        """The smallest gain that counts, from the couplings' reach and the columns' largest linear terms."""
-        return 8 * torch.finfo(largest.dtype).eps * (reach + largest)
-
-    def fields(self, spins: Tensor) -> Tensor:
+    def fields(self, spins: Array) -> Array:
         """The local fields of `spins`, both of shape (n, m)."""
-        return self.linear + self.couplings @ spins
+        fields: Array = self.linear + self.couplings @ spins
+        return fields
 
 
-def triton_kernels(like: Tensor, num_spins: int) -> ModuleType | None:
-    """The Triton kernels, where they are installed and can take families of so many spins beside this tensor."""
-    if not like.is_cuda:
-        return None
-    try:
-        from qpsbgd_qubo.solvers.search import kernels_triton
-    except ImportError:
-        return None
-    return kernels_triton if kernels_triton.fits(like, num_spins) else None
+def hollow_couplings(quadratic: Any) -> tuple[Any, Any]:
+    """2 Q without its diagonal, of an array or a tensor (n, n), and the largest field that it can make."""
+    n = len(quadratic)
+    couplings = 2 * quadratic.reshape(-1)
+    couplings[:: n + 1] = 0
+    couplings = couplings.reshape(n, n)
+    return couplings, abs(couplings).sum(1).max()
 
 
-def sign_start(family: QuboFamily) -> Tensor:
+def thresholds(reach: Any, largest: Any) -> Any:
+    """The smallest gain that counts, from the couplings' reach and the columns' largest linear terms."""
+    return 8 * float(np.finfo(type_name(largest)).eps) * (reach + largest)
+
+
+def sign_start(family: QuboFamily) -> Any:
     """sign(−s), the optimum when the gradient is large; shape (n, m)."""
-    return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)
+    return 2 * cast(family.linear <= 0, family.linear) - 1
 
 
-def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
+def random_spins(family: QuboFamily, generator: np.random.Generator) -> Any:
     """Independent fair spins, shape (n, m); drawn on the CPU, so they are the same on every device."""
     bits = generator.integers(0, 2, size=tuple(family.linear.shape), dtype=np.int8)
-    return torch.from_numpy(2 * bits - 1).to(family.linear)
+    return cast(2 * bits - 1, family.linear)
 
 
 def better_of(solution: Solution, other: Solution) -> Solution:
-    """The lower energy of the two, column by column; `solution` where they are equal."""
+    """The lower energy of the two, column by column, `solution` where they are equal; its arrays are overwritten."""
     wins = other.energies < solution.energies
-    stats = dict(solution.stats)
-    if "flips" in stats:
-        stats["flips"] += other.stats.get("flips", 0)
-    return Solution(
-        torch.where(wins, other.spins, solution.spins),
-        torch.where(wins, other.energies, solution.energies),
-        torch.where(wins, other.proven_optimal, solution.proven_optimal),
-        stats,
-    )
+    for name in ("spins", "energies", "proven_optimal"):
+        getattr(solution, name)[..., wins] = getattr(other, name)[..., wins]
+    if "flips" not in solution.stats:
+        return solution
+    return replace(solution, stats=solution.stats | {"flips": solution.stats["flips"] + other.stats.get("flips", 0)})

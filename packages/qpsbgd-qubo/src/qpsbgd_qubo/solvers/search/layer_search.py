@@ -18,11 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
+from qpsbgd_qubo.kernels import NEVER, Array, aligned, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import SEED, check_options
 from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
@@ -46,6 +44,7 @@ LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0  # bounds of δ, in units of the mean diagona
 INSIDE, GROWTH = 0.5, 1.2
 """δ is the least one times (r / INSIDE) ** GROWTH, with r the root mean square of the relaxation there without box."""
 SAMPLE = 16  # columns, at least, from which r and the like are estimated
+BLOCK = 64  # rows of the matrix that are factorised at once
 PASSES = 6  # most passes of coordinate descent in the box
 
 
@@ -64,63 +63,60 @@ class LayerSearch(Solver):
 
     def _solve(self, family: QuboFamily) -> Solution:
         """The best spins found for every column; `stats["search"]` says how they were searched."""
-        offset, family = family.offset, family.without_offset().to("cpu")
-        density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2
+        offset, family = family.offset, family.without_offset()
+        density = np.count_nonzero(family.quadratic) / family.num_spins**2
         spins, proven, search = (_sparse if density <= SPARSE_UP_TO else _dense)(family, self.seed)
         solution = Solution.of(family, spins, proven_optimal=proven, solver="layer search", search=search)
         return solution.with_offset(offset)
 
 
-def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+def _dense(family: QuboFamily, seed: int) -> tuple[Array, Array, str]:
     landscape, starts = Landscape.of(family), [sign_start(family)]
-    coupling_sums, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
-    uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
+    coupling_sums, diagonal = abs(landscape.couplings).sum(1), family.quadratic.diagonal()
+    uneven = bool(diagonal.max() > UNEVEN_FROM * np.sort(diagonal)[(len(diagonal) - 1) // 2])
     if uneven:
         sample = sampled(family.num_columns)
         part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
         signs = starts[0][:, sample]
-        far = (_searched(part, diagonal, coupling_sums, [signs], seed) != signs).float().mean() > FAR
+        far = (_searched(part, diagonal, coupling_sums, [signs], seed) != signs).mean() > FAR
         if far and (start := rounded(family)) is not None:
             starts.append(start)
     kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
-    found = _searched(landscape, diagonal, coupling_sums, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
-    unproven = torch.zeros(family.num_columns, dtype=torch.bool)
-    return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
+    spins = _searched(landscape, diagonal, coupling_sums, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
+    return spins, np.zeros(family.num_columns, bool), "tabu" if len(starts) == 1 else "tabu and rounding"
 
 
 def _searched(
     landscape: Landscape,
-    diagonal: torch.Tensor,
-    coupling_sums: torch.Tensor,
-    starts: list[torch.Tensor],
+    diagonal: Array,
+    coupling_sums: Array,
+    starts: list[Array],
     seed: int,
     *,
     kicks: int = 0,
     forced: int = 0,
-) -> torch.Tensor:
+) -> Array:
     """The best spins found for every column (n, m) from each of the starts (n, m)."""
-    found = torch.empty_like(landscape.linear.T, memory_format=torch.contiguous_format)
-    spins = torch.stack([start.T for start in starts]).contiguous()
-    fields = torch.stack([landscape.fields(start).T for start in starts]).contiguous()
-    linear, threshold = landscape.linear.T.contiguous(), landscape.threshold.contiguous()
-    parts = (landscape.couplings, diagonal.contiguous(), linear, coupling_sums, spins, fields, threshold, found)
+    linear = np.ascontiguousarray(landscape.linear.T)
+    pairs = ([start.T for start in starts], [landscape.fields(start).T for start in starts])
+    spins, fields = (aligned(np.stack(parts)) for parts in pairs)
+    threshold, best = np.ascontiguousarray(landscape.threshold), np.empty_like(linear)
+    parts = (landscape.couplings, np.ascontiguousarray(diagonal), linear, coupling_sums, spins, fields, threshold, best)
     patience, tenure = 100 if len(starts) == 1 else 30, 2
-    numbers = (patience, tenure, kicks, forced, seed)
-    kernels.search_layer(*(part.numpy() for part in parts), *numbers, thread_count())
-    return found.T.contiguous()
+    kernels.search_layer(*parts, patience, tenure, kicks, forced, seed, thread_count())
+    return best.T
 
 
-def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+def _sparse(family: QuboFamily, seed: int) -> tuple[Array, Array, str]:
     n, m = family.num_spins, family.num_columns
-    couplings, linear = DenseIsing.of_family(family).couplings(), family.linear.double().numpy()
+    couplings, linear = family.couplings(), family.linear.astype(np.float64)
     rows, indices = np.nonzero(couplings)
     single = (np.bincount(rows, minlength=n).cumsum(), indices, couplings[rows, indices])
     groups = np.array_split(np.arange(m), min(m, max(LEAST_GROUPS, math.ceil(m * n / TOGETHER))))
     with ThreadPoolExecutor(thread_count()) as pool:
-        found = list(pool.map(lambda group: _as_one_problem(*single, linear[:, group], seed), groups))
-    spins = np.concatenate([spins for spins, _ in found], axis=1)
-    proven = np.concatenate([proven for _, proven in found])
-    return torch.from_numpy(spins).to(family.linear.dtype), torch.from_numpy(proven), "sparse annealing"
+        answers = list(pool.map(lambda group: _as_one_problem(*single, linear[:, group], seed), groups))
+    spins = np.concatenate([spins for spins, _ in answers], axis=1)
+    return spins, np.concatenate([proven for _, proven in answers]), "sparse annealing"
 
 
 def _as_one_problem(ends: Array, indices: Array, couplings: Array, linear: Array, seed: int) -> tuple[Array, Array]:
@@ -141,7 +137,7 @@ def _as_one_problem(ends: Array, indices: Array, couplings: Array, linear: Array
     return reduction.completed(core_spins).reshape(m, n).T, proven
 
 
-def rounded(family: QuboFamily) -> torch.Tensor | None:
+def rounded(family: QuboFamily) -> Array | None:
     """A start that knows the couplings: the relaxation to the box [−1, 1]ⁿ, rounded one spin after the other, (n, m).
 
     With A = Q + δI = RᵀR and x the least xᵀAx + sᵀx over the box, spins are set from the last row of R to the first,
@@ -153,28 +149,51 @@ def rounded(family: QuboFamily) -> torch.Tensor | None:
     the box lies inside it, and larger ones the farther it lies outside. None if Q + δI is not positive definite.
     """
     diagonal = family.quadratic.diagonal()
-    order = torch.argsort(diagonal, stable=True)
-    matrix, linear = family.quadratic[order][:, order], family.linear[order]
-    unit = diagonal.mean()
-    matrix.diagonal().add_(LEAST_RIDGE * unit)
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    if failed:
+    order = np.argsort(diagonal, kind="stable")
+    matrix, linear = family.quadratic[np.ix_(order, order)], family.linear[order]
+    unit, places = diagonal.mean(), np.arange(len(order))
+    matrix[places, places] += LEAST_RIDGE * unit
+    try:
+        factor = _Cholesky(matrix)
+    except np.linalg.LinAlgError:
         return None
-    sample = linear[:, sampled(linear.shape[1])]
-    size = 0.5 * torch.cholesky_solve(sample, factor).square().mean().sqrt().item()
+    size = 0.5 * math.sqrt(np.square(factor.solved(linear[:, sampled(linear.shape[1])])).mean())
     ridge = min(MOST_RIDGE, LEAST_RIDGE * (size / INSIDE) ** GROWTH)
     if ridge > LEAST_RIDGE:
-        matrix.diagonal().add_((ridge - LEAST_RIDGE) * unit)
-        factor = torch.linalg.cholesky(matrix)
-    relaxed = torch.cholesky_solve(linear, factor).mul_(-0.5).clamp_(-1, 1)
-    slopes = (linear + 2 * (matrix @ relaxed)).T.contiguous()
-    relaxed = relaxed.T.contiguous()
-    kernels.relax((2 * matrix).numpy(), slopes.numpy(), relaxed.numpy(), PASSES, thread_count())
-    spins, factor = torch.empty_like(relaxed), factor.contiguous()  # LAPACK writes it by columns
-    kernels.round_down(factor.numpy(), (relaxed @ factor).numpy(), spins.numpy(), thread_count())
-    result = torch.empty_like(family.linear)
+        matrix[places, places] += (ridge - LEAST_RIDGE) * unit
+        factor = _Cholesky(matrix)
+    relaxed = np.clip(factor.solved(linear) * -0.5, -1, 1)
+    slopes, relaxed = aligned((linear + 2 * (matrix @ relaxed)).T), aligned(relaxed.T)
+    kernels.relax(aligned(2 * matrix), slopes, relaxed, PASSES, thread_count())
+    spins = np.empty_like(relaxed)
+    kernels.round_down(aligned(factor.factor), aligned(relaxed @ factor.factor), spins, thread_count())
+    result: Array = np.empty_like(family.linear)
     result[order] = spins.T
     return result
+
+
+class _Cholesky:
+    """A = L Lᵀ, block by block in matrix products: numpy's own is five times as slow, and it solves no triangles."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.factor, self.inverses = matrix.copy(), []
+        for begin in range(0, len(matrix), BLOCK):
+            end = begin + BLOCK
+            block = np.linalg.cholesky(self.factor[begin:end, begin:end])
+            self.inverses.append(np.linalg.inv(block))
+            below = self.factor[end:, begin:end] @ self.inverses[-1].T
+            self.factor[end:, end:] -= below @ below.T
+            self.factor[begin:end, begin:end], self.factor[end:, begin:end] = block, below
+            self.factor[begin:end, end:] = 0
+
+    def solved(self, right: Array) -> Array:
+        """X with A x = `right` (n, k)."""
+        x, blocks = right.copy(), [(k * BLOCK, (k + 1) * BLOCK, inverse) for k, inverse in enumerate(self.inverses)]
+        for begin, end, inverse in blocks:
+            x[begin:end] = inverse @ (x[begin:end] - self.factor[begin:end, :begin] @ x[:begin])
+        for begin, end, inverse in reversed(blocks):
+            x[begin:end] = inverse.T @ (x[begin:end] - self.factor[end:, begin:end].T @ x[end:])
+        return x
 
 
 def sampled(count: int) -> slice:

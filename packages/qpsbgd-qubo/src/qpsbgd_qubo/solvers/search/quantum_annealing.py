@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import kernels, thread_count
+from qpsbgd_qubo.kernels import aligned, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins
@@ -47,8 +46,8 @@ class QuantumAnnealing(Solver):
         check_options(self, field=POSITIVE, temperature=POSITIVE, seed=SEED)
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The lowest slice of every column; CUDA families are solved on the CPU."""
-        offset, family = family.offset, family.without_offset().to("cpu")
+        """The lowest slice of every column."""
+        offset, family = family.offset, family.without_offset()
         solution = functools.reduce(better_of, self._slices(family))
         stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": self.slices}
         return replace(solution, stats=stats).with_offset(offset)
@@ -56,20 +55,18 @@ class QuantumAnnealing(Solver):
     def _slices(self, family: QuboFamily) -> Iterator[Solution]:
         landscape, slices = Landscape.of(family), self.slices
         generator = np.random.default_rng(self.seed)
-        couplings = landscape.couplings.numpy()
-        linear = family.linear.double().numpy()
+        couplings, linear = landscape.couplings, family.linear.astype(np.float64)
         # Per column, because a column's gradient may be far larger or smaller than the couplings.
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean() + (linear**2).mean(0))
         typical[typical == 0] = 1.0
         transverse = self.field * np.linspace(1, 0, self.sweeps, endpoint=False)
         ties = -0.5 * self.temperature * np.log(np.tanh(transverse / (slices * self.temperature)))
         for _ in range(self.reads):
-            spins = torch.stack([random_spins(family, generator) for _ in range(slices)], dim=2)  # (n, m, P)
-            by_column = spins.permute(1, 2, 0).contiguous().numpy()  # (m, P, n)
-            fields = torch.stack([landscape.fields(spins[:, :, k]) for k in range(slices)], 2)
-            by_slice = fields.permute(1, 2, 0).contiguous().numpy()
+            spins = [random_spins(family, generator) for _ in range(slices)]
+            by_column = aligned(np.stack([each.T for each in spins], 1))  # (m, P, n)
+            by_slice = aligned(np.stack([landscape.fields(each).T for each in spins], 1))
             states = generator.integers(1, 2**63, size=by_column.shape[0], dtype=np.uint64)
             shaped = (ties.astype(couplings.dtype), (typical * slices).astype(couplings.dtype))
             kernels.anneal_slices(couplings, by_slice, by_column, *shaped, self.temperature, states, thread_count())
             for k in range(slices):
-                yield Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))
+                yield Solution.of(family, by_column[:, k].T.copy())

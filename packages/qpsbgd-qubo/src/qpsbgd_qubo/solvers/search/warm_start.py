@@ -15,7 +15,8 @@ from torch import Tensor
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.landscape import Landscape, triton_kernels
+from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
+from qpsbgd_qubo.solvers.search.tensor_descent import improved, triton_kernels
 
 COLD_START_LIMIT = 2**24
 """Couplings times columns up to which every search starts cold: about a millisecond on two cores."""
@@ -57,23 +58,23 @@ def warm_descent(
         parts = zip(matrix, linear, start, strict=True)
         return WarmState(torch.stack([_by_family(solver, *part) for part in parts]), signs, None)
     if "couplings" not in cached:
-        landscapes = [Landscape.of_matrix(one) for one in matrix]
-        cached["couplings"] = torch.stack([couplings for couplings, _ in landscapes])
-        cached["reach"] = torch.stack([reach for _, reach in landscapes])
-    couplings = cached["couplings"]
+        couplings, reaches = zip(*map(hollow_couplings, matrix), strict=True)
+        cached["couplings"], cached["reach"] = torch.stack(couplings), torch.stack(reaches)
+    all_couplings = cached["couplings"]
     spins = torch.where(signs, 1.0, -1.0).to(linear) if last is None else last.spins.clone()
-    fields = linear + (spins @ couplings if last is None or last.coupling_fields is None else last.coupling_fields)
+    fields = linear + (spins @ all_couplings if last is None or last.coupling_fields is None else last.coupling_fields)
     largest = torch.linalg.vector_norm(linear, torch.inf, dim=-1)
-    thresholds = Landscape.thresholds(cached["reach"][:, None], largest)
+    gains = thresholds(cached["reach"][:, None], largest)
     marked = None if last is None else (signs != last.signs).view(torch.uint8)
     for index in range(len(matrix)):
         if marked is not None:
-            arrays = (part[index].numpy() for part in (couplings, fields, spins, marked))
-            kernels.flip_marked(*arrays, thread_count())
-        solver.lower(couplings[index], fields[index], spins[index], thresholds[index])
+            given = [part[index].numpy() for part in (all_couplings, fields, spins)]
+            kernels.flip_marked(given[0], given[1], given[2], marked[index].numpy(), thread_count())
+        solver.lower(*(part[index].numpy() for part in (all_couplings, fields, spins, gains)))
     return WarmState(spins, signs, fields.sub_(linear))
 
 
 def _by_family(solver: Descent, matrix: Tensor, linear: Tensor, start: Tensor) -> Tensor:
     family = QuboFamily.trusted(matrix, linear.T.contiguous(), linear.new_zeros(len(linear)))
-    return solver.improved(family, start.T.contiguous()).spins.T
+    spins: Tensor = improved(family, start.T.contiguous(), **solver.limits(len(matrix))).spins
+    return spins.T

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import io
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,22 +16,6 @@ from qpsbgd_qubo.files.visible import visible
 
 console = Console()
 
-_PLAIN = dict(zip("—–−±→…·×•≤≥", ["-", "-", "-", "+/-", "->", "...", "*", "x", "*", "<=", ">="], strict=True))
-
-
-def degrade() -> None:
-    """Print characters that the terminal's encoding lacks as plain ones instead of raising an error."""
-    codecs.register_error("qpsbgd.plain", _plain)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="qpsbgd.plain")
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
-
 
 def say(text: str) -> None:
     """Print a line as it is, control characters spelt out; the terminal breaks it where it is long."""
@@ -44,17 +25,6 @@ def say(text: str) -> None:
 def say_fact(name: str, fact: str) -> None:
     """Print a name in bold, and what there is to say of it."""
     console.print(Text.assemble((f"{name:<15}", "bold"), visible(fact)), soft_wrap=True)
-
-
-def complain(kind: str, message: str, *, style: str = "red") -> None:
-    """Print one line on standard error: an error or a warning."""
-    text = Text.assemble((f"{kind}:", style), " ", visible(" ".join(message.split())))
-    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
-
-
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """`warnings.showwarning` for users, who need no source lines."""
-    complain("warning", str(message), style="yellow")
 
 
 def show(events: Iterable[tuple[str, int, int]]) -> None:

@@ -1,0 +1,75 @@
+"""Numpy arrays, or torch tensors where torch is loaded: what families do with both."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def is_tensor(value: object) -> bool:
+    """Whether the value is a torch tensor; never loads torch, which whoever has made a tensor has loaded."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def cast(value: Any, like: Any, *, dtype: str = "") -> Any:
+    """The value as `like` is, a tensor on its device or an array; of its type, if `dtype` names no other."""
+    dtype = dtype or type_name(like)
+    if not is_tensor(like):
+        return np.asarray(on_cpu(value), dtype=dtype, order="C")  # products of other layouts are slower
+    torch = sys.modules["torch"]
+    return (value if is_tensor(value) else torch.as_tensor(value)).to(like.device, getattr(torch, dtype))
+
+
+def full(count: int, value: Any, *, like: Any, dtype: str = "") -> Any:
+    """`count` times the value, an array or a tensor as `cast` gives it."""
+    dtype = dtype or type_name(like)
+    if not is_tensor(like):
+        return np.full(count, value, dtype=dtype)
+    return like.new_full((count,), value, dtype=getattr(sys.modules["torch"], dtype))
+
+
+def on_cpu(value: Any) -> Any:
+    """A tensor as an array, without a copy where it is on the CPU; anything else as it is."""
+    return value.detach().cpu().numpy() if is_tensor(value) else value
+
+
+def type_name(array: Any) -> str:
+    """The name of an array's or a tensor's type, such as "float32"."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def largest(array: Any) -> float:
+    """The largest |value|, NaN if there is one; numpy is several times faster than torch here."""
+    values = on_cpu(array) if not is_tensor(array) or array.is_cpu else array
+    return max(-float(values.min()), float(values.max()))
+
+
+def real_floats(value: Any) -> Any:
+    """A tensor, or an array of anything else, in float32 or float64: half precision and integers are converted.
+
+    Raises:
+        ValueError: The numbers are complex, or not numbers.
+    """
+    if is_tensor(value):
+        value = value.detach()
+        kind = "c" if value.is_complex() else "f" if value.is_floating_point() else "i"
+    else:
+        value = np.asarray(value)
+        kind = value.dtype.kind
+    if kind == "c":
+        raise ValueError("a QUBO has real coefficients, got complex ones")
+    if kind not in "fiub":
+        raise ValueError(f"a QUBO has real coefficients, got {value.dtype}")
+    name = type_name(value) if kind == "f" else "float64"
+    name = {"float16": "float32", "bfloat16": "float32", "float32": "float32"}.get(name, "float64")
+    return to_type(value, name)
+
+
+def to_type(array: Any, name: str) -> Any:
+    """The array or tensor in the type of this name."""
+    if is_tensor(array):
+        return array.to(getattr(sys.modules["torch"], name))
+    return array.astype(name, copy=False)

@@ -1,0 +1,74 @@
+"""Searches by single flips, best improvement first, from given spins: descent, then tabu moves; of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, Array, aligned, kernels, thread_count
+from qpsbgd_qubo.solvers.search.landscape import Landscape
+
+
+def improved(
+    family: QuboFamily,
+    spins: Array,
+    *,
+    max_flips: int | None = None,
+    patience: int = 0,
+    tenure: int = 2,
+    seed: int = 0,
+    stop: Array = NEVER,
+) -> Solution:
+    """Where descent and then tabu moves lead from `spins` (n, m), in a family of arrays.
+
+    The other arguments are those of `lower_columns`.
+    """
+    landscape = Landscape.of(family)
+    # The kernel wants one column's spins side by side in memory.
+    fields, spins = aligned(landscape.fields(spins).T), aligned(spins.T)
+    limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    flips = lower_columns(landscape.couplings, fields, spins, landscape.threshold, **limits, stop=stop)
+    stats: dict[str, Any] = {"solver": "descent", "flips": int(flips.sum())}
+    if patience:
+        return Solution.of(family, spins.T, **stats)
+    # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
+    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
+    return Solution(spins.T, energies, np.zeros(family.num_columns, bool), stats)
+
+
+def lower_columns(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    threshold: Array,
+    *,
+    max_flips: int | None = None,
+    patience: int = 0,
+    tenure: int = 2,
+    seed: int = 0,
+    stop: Array = NEVER,
+) -> Array:
+    """Lower every column of `spins` (m, n) in place: best-improvement descent, then tabu moves; the flips.
+
+    Args:
+        couplings: 2 Q without its diagonal, (n, n).
+        fields: s + couplings · spins, (m, n), kept up to date.
+        spins: −1 and +1, a column of the family per row.
+        threshold: The largest gain of each column that may be a rounding error, (m,).
+        max_flips: Most flips per column, tabu moves included; None for as many as it takes.
+        patience: Moves without a new lowest energy after which a column ends with its best spins; 0 for no tabu moves.
+        tenure: Moves for which a flipped spin stays tabu, and up to half as many more, at least 5.
+        seed: Decides how many more.
+        stop: Once it is set, every column ends with its best spins so far.
+    """
+    flips = np.empty(len(spins), np.int64)
+    limits = (most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed & 2**63 - 1)
+    kernels.search(couplings, fields, spins, threshold, flips, *limits, stop, thread_count())
+    return flips
+
+
+def most_flips(max_flips: int | None, num_spins: int, patience: int) -> int:
+    """By default out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
+    return min(2**62, 100 * (num_spins + patience) + 1000) if max_flips is None else max_flips
