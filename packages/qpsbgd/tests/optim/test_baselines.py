@@ -1,5 +1,8 @@
 """The baselines: BinaryConnect, ProxQuant, straight-through training and Bop."""
 
+import copy
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
