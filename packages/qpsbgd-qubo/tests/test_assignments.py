@@ -196,3 +196,8 @@ def test_problems_are_solved_without_torch(tmp_path, script, words):
 def test_all_public_names_are_there():
     assert all(hasattr(qpsbgd_qubo, name) for name in qpsbgd_qubo.__all__)
     assert isinstance(solve(MATRIX).problem.family, QuboFamily)
+
+
+def test_a_coupling_of_three_labels_is_refused():
+    with pytest.raises(ValueError, match=r"keys of J must be pairs \(i, j\) of labels, got \('a', 'b', 'c'\)"):
+        ising_problem({"a": 1.0}, {("a", "b", "c"): 1.0})

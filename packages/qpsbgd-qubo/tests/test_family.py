@@ -4,6 +4,7 @@ from closeness import assert_close
 from lazy import Lazy
 
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.solvers import make_solver
 
 dimod = Lazy("dimod")
 
@@ -135,3 +136,24 @@ def test_an_offset_counts_among_the_sums():
         QuboFamily(*parts, np.array([2e38], np.float32))
     QuboFamily(*parts, np.array([1e37], np.float32))
     QuboFamily(np.zeros((2, 2)), np.zeros((2, 1)), np.array([1e-44]))
+
+
+def test_a_family_keeps_its_numbers_when_the_callers_arrays_change():
+    quadratic, linear = np.zeros((2, 2)), np.ones((2, 1))
+    family = QuboFamily(quadratic, linear)
+    quadratic[:], linear[:] = 5, 5
+    assert family.energies(np.ones((2, 1))).tolist() == [2.0]
+
+
+@pytest.mark.parametrize("solver", ["exact", "auto", "descent", "annealing", "quantum-annealing"])
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_the_layout_of_the_numbers_does_not_matter(solver, kind):
+    random = np.random.default_rng(0)
+    quadratic, linear = random.normal(size=(14, 14)), random.normal(size=(14, 3))
+    by_rows = QuboFamily(quadratic + quadratic.T, linear)
+    crooked = [np.asfortranarray(quadratic + quadratic.T), np.repeat(linear, 2, 1)[:, ::2]]
+    if kind == "tensor":
+        torch = pytest.importorskip("torch")
+        crooked = [torch.from_numpy(part) for part in crooked]
+    solutions = [make_solver(solver).solve(family) for family in (by_rows, QuboFamily(*crooked))]
+    assert solutions[0].spins.tolist() == solutions[1].spins.tolist()

@@ -5,6 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from qpsbgd_qubo.solvers import best_on_interrupt
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
@@ -32,3 +34,12 @@ def test_ctrl_c_writes_the_best_so_far_and_says_that_it_was_stopped(tmp_path):
     assert process.returncode == 130, output
     assert "stopped        by Ctrl-C; this is the best so far" in output
     assert len([line for line in (tmp_path / "spins.txt").read_text().splitlines() if line[0] != "#"]) == 400
+
+
+def test_a_handler_of_ctrl_c_that_python_did_not_install_stays(monkeypatch):
+    installed = []
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", lambda *arguments: installed.append(arguments))
+    with best_on_interrupt():
+        pass
+    assert installed == []

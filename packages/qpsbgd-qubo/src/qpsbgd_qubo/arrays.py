@@ -48,7 +48,9 @@ def largest(array: Any) -> float:
 
 
 def real_floats(value: Any) -> Any:
-    """A tensor, or an array of anything else, in float32 or float64: half precision and integers are converted.
+    """A tensor, or a copy of anything else as an array by rows, in float32 or float64.
+
+    Half precision and integers are converted.
 
     Raises:
         ValueError: The numbers are complex, or not numbers.
@@ -57,7 +59,7 @@ def real_floats(value: Any) -> Any:
         value = value.detach()
         kind = "c" if value.is_complex() else "f" if value.is_floating_point() else "i"
     else:
-        value = np.asarray(value)
+        value = np.array(value, order="C")
         kind = value.dtype.kind
     if kind == "c":
         raise ValueError("a QUBO has real coefficients, got complex ones")

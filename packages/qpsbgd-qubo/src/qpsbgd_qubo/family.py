@@ -29,8 +29,8 @@ class QuboFamily:
         linear: s, shape (n, m); column j belongs to output unit j.
         offset: c, shape (m,); zero if left out.
 
-    All parts are numpy arrays, or tensors if one of them is, and so are energies and solutions. Integers become float64
-    and half precision float32.
+    All parts are copied to numpy arrays, or are tensors if one of them is, and so are energies and solutions. Integers
+    become float64 and half precision float32.
 
     Raises:
         ValueError: A shape does not fit, Q is not symmetric, or a value is not finite or outside the type's range.
@@ -216,8 +216,9 @@ class QuboFamily:
         return QuboFamily.trusted(*parts)
 
     def numpy(self) -> QuboFamily:
-        """The family as arrays; those of tensors on the CPU are not copied."""
-        return QuboFamily.trusted(*map(on_cpu, (self.quadratic, self.linear, self.offset)))
+        """The family as arrays by rows, without a copy of what already is, such as tensors on the CPU."""
+        parts = (self.quadratic, self.linear, self.offset)
+        return QuboFamily.trusted(*(np.ascontiguousarray(on_cpu(part)) for part in parts))
 
     def double(self) -> QuboFamily:
         """The family in double precision."""

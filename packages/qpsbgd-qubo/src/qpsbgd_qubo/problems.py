@@ -94,6 +94,8 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
     """
     if isinstance(couplings, Mapping):
         named = fields if isinstance(fields, Mapping) else dict(enumerate(fields))
+        if odd := next((pair for pair in couplings if not isinstance(pair, tuple) or len(pair) != 2), None):
+            raise ValueError(f"the keys of J must be pairs (i, j) of labels, got {odd!r}")
         labels = tuple(dict.fromkeys([*named, *(label for pair in couplings for label in pair)]))
         places = {label: place for place, label in enumerate(labels)}
         rows, cols = ([places[pair[end]] for pair in couplings] for end in (0, 1))

@@ -42,8 +42,9 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
         signal.signal(signal.SIGINT, before)
 
     token = _CURRENT.set(found)
-    handled = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
+    # A handler that was not installed by Python is None here and could not be put back.
+    handled = threading.current_thread() is threading.main_thread() and before is not None
     if handled:
         signal.signal(signal.SIGINT, handle)
     try:
