@@ -20,7 +20,7 @@ from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers import frame_file, recordings, submissions, tiles
-from qpsbgd_qubo.annealers.frame_file import RecordingError
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay, _limits
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 

@@ -9,8 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qpsbgd_qubo.files.atomic import locked, with_checksum, without_checksum, writing
+from qpsbgd_qubo.annealers.sqlite_file import Database, Format, changing, create, reading
+from qpsbgd_qubo.files.atomic import locked
 from qpsbgd_qubo.solvers.options import COUNT, NOT_NEGATIVE
+
+_FORMAT = Format(
+    kind="ledger",
+    application_id=0x51504C44,
+    version=1,
+    tables={"spent": {"submissions": int, "qpu_seconds": float}, "recorded": {"recording": str, "answers": int}},
+    error=ValueError,
+    advice="nothing is sent: restore it, or choose another file to count from zero",
+)
 
 
 @dataclass
@@ -31,9 +41,12 @@ class Ledger:
     """Counts submissions and QPU time of all solvers that are given it.
 
     Args:
-        path: A file that several processes can share, also on several machines; it is made with the first submission.
-            Every change is written under a lock before anything is sent, so what a killed process had sent stays
-            counted. None counts in memory, for the threads and solvers of one process.
+        path: An SQLite file that several processes can share, also on several machines; it is made with the first
+            submission. Every change is one transaction, committed before anything is sent, so what a killed process
+            had sent stays counted. None counts in memory, for the threads and solvers of one process.
+
+    SQLite's locks are those of the file system, and on some network file systems these hold on one machine only; so
+    other machines are kept out by `locked`, also while the file is read.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -62,20 +75,36 @@ class Ledger:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
-            counts = self._read()
-            yield counts
-            with writing(self.path) as file:
-                file.write(with_checksum(dataclasses.asdict(counts)))
+            if not self.path.exists():
+                create(self.path, _FORMAT, lambda database: _write(database, Counts(), Counts()))
+            with changing(self.path, _FORMAT) as database:
+                before = _counts(database)
+                counts = dataclasses.replace(before)
+                yield counts
+                _write(database, before, counts)
 
     def _read(self) -> Counts:
         if self.path is None:
             return self._counts
-        try:
-            return Counts(**without_checksum(self.path.read_bytes()))
-        except FileNotFoundError:
+        if not self.path.exists():
             return Counts()
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"the ledger {self.path} is damaged: {error}; nothing is sent: restore it, or choose another file to "
-                "count from zero"
-            ) from error
+        with locked(self.path), reading(self.path, _FORMAT) as database:
+            return _counts(database)
+
+
+def _counts(database: Database) -> Counts:
+    database.check_format()
+    database.check_pages()
+    spent = database.get("spent", 1)
+    recorded = [database.get("recorded", number + 1) for number in range(database.count("recorded"))]
+    try:
+        return Counts(*spent, dict(recorded))
+    except (TypeError, ValueError) as error:
+        raise database.damaged(str(error)) from error
+
+
+def _write(database: Database, before: Counts, counts: Counts) -> None:
+    database.put("spent", 1, counts.submissions, counts.qpu_seconds)
+    for number, (recording, answers) in enumerate(counts.recorded.items(), 1):
+        if before.recorded.get(recording) != answers:
+            database.put("recorded", number, recording, answers)

@@ -3,20 +3,58 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qpsbgd_qubo.annealers.budget import Budget
-from qpsbgd_qubo.annealers.frame_file import FrameFile, RecordingError
+from qpsbgd_qubo.annealers.sqlite_file import (
+    Database,
+    Format,
+    changing,
+    copy_rows,
+    create,
+    missing_bytes,
+    readable_part,
+    reading,
+)
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Submission
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, POSITIVE
 
 Chains = list[list[list[int]]]
 
-_ANSWER = {"digest": str, "structure": str, "parameters": dict, "timing": dict, "seconds": object, "shape": list}
+
+class RecordingError(RuntimeError):
+    """A recording that is damaged, too short, or of another run."""
+
+
+FORMAT = Format(
+    kind="recording",
+    application_id=0x51505243,
+    version=1,
+    tables={
+        "header": {"content": str},  # JSON, as all texts here but digests
+        "tiles": {"spins": int, "chains": str},
+        "graphs": {"digest": str, "qubits": bytes, "edges": bytes},  # arrays of `Submission` as they are in memory
+        "answers": {
+            "digest": str,
+            "structure": str,  # digest of the graph
+            "parameters": str,
+            "fields": bytes,  # compressed by zlib, as couplings: only people look at them
+            "couplings": bytes,
+            "spins": bytes,  # a bit per read and qubit; every read begins with a new byte
+            "shape": str,  # reads and qubits
+            "timing": str,
+            "seconds": float,
+        },
+    },
+    error=RecordingError,
+    advice="use another copy of it",
+)
 
 
 class Recording(Link):
@@ -26,7 +64,7 @@ class Recording(Link):
     weights. Every problem must be the one that was recorded in its place.
 
     Args:
-        path: The file; made when the first answer comes, if it is not there.
+        path: An SQLite file; if it is not there, it is made before anything is sent.
         live: Where further answers come from, or None to answer from the file alone.
         header: What must be equal between the run that recorded and this one: options, chip. None takes any.
     """
@@ -34,13 +72,17 @@ class Recording(Link):
     def __init__(self, path: str | Path, live: Link | None = None, *, header: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path).expanduser()
         self.tiles: dict[int, Chains] = {}
-        self._file = FrameFile(self.path, kinds=("header", "tiles", "graph", "answer"))
+        self.missing_bytes = 0
+        """Bytes at the end that a file lacks that was cut, perhaps while it was copied."""
         self._live = live
-        self._answers: list[int] = []
-        self._structures: dict[str, int] = {}
-        self._new_tiles: list[int] = []
+        self._remains: Database | None = None  # of a file that was cut
+        self._exists = self.path.exists()
+        self._writable = False  # not tried yet
+        self._count = 0
+        self._structures: list[str] = []
+        self._written_tiles = 0
         self._position = 0
-        if self.path.exists():
+        if self._exists:
             self.header = self._scan()
             for name, value in json.loads(json.dumps(header or {})).items():
                 if self.header.get(name) != value:
@@ -55,7 +97,7 @@ class Recording(Link):
             self.header = dict(header or {})
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return self._count
 
     def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
         """Recorded answers first, then live ones; each counts once, however often it is given."""
@@ -66,13 +108,16 @@ class Recording(Link):
             budget.count_recorded(self.path, self._position, answer.seconds)
             yield answer
         rest = problems[known:]
-        if rest and self._live is None:
-            cut = f", or the file was cut off: they are followed by {self.torn} bytes of an incomplete answer"
+        if not rest:
+            return
+        if self._live is None:
+            cut = f", or the file was cut: {self.missing_bytes} bytes are missing at its end"
             raise RecordingError(
                 f"{self.path} ends after {len(self)} answers, but the run needs another; the recorded run was shorter"
-                f"{cut if self.torn else ''}"
+                f"{cut if self.missing_bytes else ''}"
             )
-        for problem, answer in zip(rest, self._live.answers(rest, budget) if self._live else (), strict=True):
+        self._prepare(rest)
+        for problem, answer in zip(rest, self._live.answers(rest, budget), strict=True):
             self._add(problem, answer)
             self._position = len(self)
             budget.mark_recorded(self.path, self._position)
@@ -80,20 +125,14 @@ class Recording(Link):
 
     def keep_tiles(self, spins: int, chains: Chains) -> None:
         """Remember the tiles in use, so that a replay needs neither their search nor the same version of it."""
-        if spins not in self.tiles:
-            self.tiles[spins] = chains
-            self._new_tiles.append(spins)  # written with the next answer: no file is made before something was sent
+        self.tiles.setdefault(spins, chains)  # written with the next problem
 
     def verify(self) -> float:
         """Read every answer; returns the QPU time that was counted for them, in seconds."""
-        for at in self._structures.values():
-            self._file.read(at)
-        return sum(self._answer(at)[1].seconds for at in self._answers)
-
-    @property
-    def torn(self) -> int:
-        """Bytes after the last good frame: what a killed run or a crashed file system left."""
-        return self._file.torn
+        with self._reading() as database:
+            for number in range(len(self._structures)):
+                database.get("graphs", number + 1)
+            return sum(self._answer(database, number)[1].seconds for number in range(len(self)))
 
     def close(self) -> None:
         """Close the live link; the file is complete after every answer."""
@@ -115,11 +154,12 @@ class Recording(Link):
         self._position = position
 
     def _recorded(self, problem: Submission) -> Answer:
-        meta, answer = self._answer(self._answers[self._position])
-        if meta["digest"] != problem.digest:
+        with self._reading() as database:
+            row, answer = self._answer(database, self._position)
+        if row["digest"] != problem.digest:
             raise RecordingError(
                 f"answer {self._position} of {self.path} belongs to another problem: "
-                f"{self._difference(problem, meta)}; replay with the data, seeds and options of the recorded run, or "
+                f"{self._difference(problem, row)}; replay with the data, seeds and options of the recorded run, or "
                 "record into a new file"
             )
         if answer.spins.shape[1] != len(problem.qubits):
@@ -129,73 +169,122 @@ class Recording(Link):
             )
         return answer
 
-    def _answer(self, at: int) -> tuple[dict[str, Any], Answer]:
-        """The frame of an answer, its parts checked: a file may have a right checksum and be made by hand."""
-        meta, arrays = self._meta(at, _ANSWER)
+    def _answer(self, database: Database, position: int) -> tuple[dict[str, Any], Answer]:
+        """An answer's row and the answer, its parts checked: a file may have right checksums and be made by hand."""
+        row = dict(zip(FORMAT.tables["answers"], database.get("answers", position + 1), strict=True))
         try:
-            seconds = POSITIVE.checked("seconds", meta["seconds"])
-            reads, qubits = (AT_LEAST_ONE.checked("reads and qubits", number) for number in meta["shape"])
-            timing = {name: float(value) for name, value in meta["timing"].items()}
-            spins = arrays["spins"]
-            if spins.dtype != np.uint8 or spins.shape != (reads, -(-qubits // 8)):
-                raise ValueError(f"spins must be {reads} × {qubits} bits, got shape {spins.shape} of {spins.dtype}")
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise self._file.damaged(at, str(error)) from error
-        bits = np.unpackbits(spins, axis=1, count=qubits)
-        return meta, Answer(2 * bits.astype(np.int8) - 1, timing, seconds)
+            row["parameters"] = json.loads(row["parameters"])
+            seconds = POSITIVE.checked("seconds", row["seconds"])
+            reads, qubits = (AT_LEAST_ONE.checked("reads and qubits", number) for number in json.loads(row["shape"]))
+            timing = {name: float(value) for name, value in json.loads(row["timing"]).items()}
+            width = -(-qubits // 8)
+            if len(row["spins"]) != reads * width:
+                raise ValueError(f"spins must be {reads} × {qubits} bits, got {len(row['spins'])} bytes")
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise database.damaged(f"answer {position}: {error}") from error
+        bits = np.unpackbits(np.frombuffer(row["spins"], np.uint8).reshape(reads, width), axis=1, count=qubits)
+        return row, Answer(2 * bits.astype(np.int8) - 1, timing, seconds)
 
-    def _meta(self, at: int, parts: Mapping[str, type]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """The frame at that byte, if its content has these parts."""
-        meta, arrays = self._file.read(at)
-        for name, kind in parts.items():
-            if not isinstance(meta.get(name), kind):
-                raise self._file.damaged(at, f"{name} must be of type {kind.__name__}, got {meta.get(name)!r:.40}")
-        return meta, arrays
-
-    def _difference(self, problem: Submission, meta: dict[str, Any]) -> str:
-        if meta["structure"] != problem.structure:
+    def _difference(self, problem: Submission, row: dict[str, Any]) -> str:
+        if row["structure"] != problem.structure:
             return "it uses other qubits or couplers (another chip, other tiles or layers)"
-        if meta["parameters"] != dict(problem.parameters):
-            return f"it was sent with {meta['parameters']}, not {dict(problem.parameters)}"
+        if row["parameters"] != dict(problem.parameters):
+            return f"it was sent with {row['parameters']}, not {dict(problem.parameters)}"
         return "its fields or couplings differ"
 
+    def _prepare(self, problems: Sequence[Submission]) -> None:
+        """Make sure that answers can be written, before problems are sent; write what they refer to."""
+        if not self._exists:
+            if self.path.exists():
+                raise self._shared()
+            create(self.path, FORMAT, lambda database: database.put("header", 1, json.dumps(self.header)))
+            self._exists = True
+        elif self._remains is not None:
+            create(self.path, FORMAT, self._restore)
+            self._remains, self.missing_bytes = None, 0
+        tiles = list(self.tiles.items())
+        structures = {problem.structure: problem for problem in problems if problem.structure not in self._structures}
+        with self._changing() as database:
+            if not self._writable:
+                database.check_pages()
+                database.check_writable()
+            for number, (spins, chains) in enumerate(tiles[self._written_tiles :], self._written_tiles + 1):
+                database.put("tiles", number, spins, json.dumps(chains))
+            for number, (structure, problem) in enumerate(structures.items(), len(self._structures) + 1):
+                database.put("graphs", number, structure, problem.qubits.tobytes(), problem.edges.tobytes())
+        self._writable = True
+        self._written_tiles = len(tiles)
+        self._structures += structures
+
+    def _restore(self, database: Database) -> None:
+        assert self._remains is not None
+        for table in FORMAT.tables:
+            copy_rows(table, self._remains, database)
+
     def _add(self, problem: Submission, answer: Answer) -> None:
-        if not self._file.size:
-            self._file.append("header", self.header)
-        while self._new_tiles:
-            spins = self._new_tiles[-1]
-            self._file.append("tiles", {"spins": spins, "chains": self.tiles[spins]})
-            self._new_tiles.pop()
-        if problem.structure not in self._structures:
-            at = self._file.append("graph", {"digest": problem.structure}, qubits=problem.qubits, edges=problem.edges)
-            self._structures[problem.structure] = at
-        meta = {
-            "digest": problem.digest,
-            "structure": problem.structure,
-            "parameters": dict(problem.parameters),
-            "timing": dict(answer.timing),
-            "seconds": answer.seconds,
-            "shape": list(answer.spins.shape),
-        }
-        bits = np.packbits(answer.spins > 0, axis=1)
-        at = self._file.append("answer", meta, fields=problem.fields, couplings=problem.couplings, spins=bits)
-        self._answers.append(at)
+        with self._changing() as database:
+            database.put(
+                "answers",
+                self._count + 1,
+                problem.digest,
+                problem.structure,
+                json.dumps(dict(problem.parameters)),
+                zlib.compress(problem.fields.tobytes()),
+                zlib.compress(problem.couplings.tobytes()),
+                np.packbits(answer.spins > 0, axis=1).tobytes(),
+                json.dumps(answer.spins.shape),
+                json.dumps(dict(answer.timing)),
+                answer.seconds,
+            )
+        self._count += 1
+
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        if self._remains is not None:
+            yield self._remains
+        else:
+            with reading(self.path, FORMAT) as database:
+                yield database
+
+    @contextmanager
+    def _changing(self) -> Iterator[Database]:
+        """The file, if it is as this run left it."""
+        with changing(self.path, FORMAT) as database:
+            if database.last("answers") != self._count:
+                raise self._shared()
+            yield database
+
+    def _shared(self) -> RecordingError:
+        return RecordingError(
+            f"{self.path} was changed by another run, or by a copy of this solver; give every run a file of its own"
+        )
 
     def _scan(self) -> dict[str, Any]:
-        """Find the frames; returns the header's content."""
-        header: dict[str, Any] | None = None
-        for kind, at in self._file.scan():
-            if kind == "header":
-                header = self._file.read(at)[0]
-            elif kind == "answer":
-                self._answers.append(at)
-            elif kind == "graph":
-                self._structures[self._meta(at, {"digest": str})[0]["digest"]] = at
-            elif kind == "tiles":
-                meta = self._meta(at, {"spins": int, "chains": list})[0]
-                self.tiles[meta["spins"]] = meta["chains"]
-        if header is None:
-            raise RecordingError(
-                f"{self.path} has no complete header: it was cut off before the first answer; delete it"
-            )
+        """Read everything but the answers; returns the header's content."""
+        try:
+            with reading(self.path, FORMAT) as database:
+                database.check_format()
+                return self._contents(database)
+        except RecordingError:
+            self.missing_bytes = missing_bytes(self.path)
+            if not self.missing_bytes:
+                raise
+        self._remains = readable_part(self.path, FORMAT)
+        return self._contents(self._remains)
+
+    def _contents(self, database: Database) -> dict[str, Any]:
+        if not database.count("header"):
+            raise RecordingError(f"{self.path} has no complete header: it was cut before the first answer; delete it")
+        try:
+            header = json.loads(database.get("header", 1)[0])
+            for number in range(database.count("tiles")):
+                spins, chains = database.get("tiles", number + 1)
+                self.tiles[spins] = json.loads(chains)
+        except (RecursionError, ValueError) as error:
+            raise database.damaged(f"{error}") from error
+        if not isinstance(header, dict):
+            raise database.damaged(f"its header must be an object, got {type(header).__name__}")
+        self._written_tiles = len(self.tiles)
+        self._structures = [database.get("graphs", number + 1)[0] for number in range(database.count("graphs"))]
+        self._count = database.count("answers")
         return header
