@@ -4,7 +4,11 @@
 import contextlib
 import copy
 import dataclasses
+import errno
+import os
 import pickle
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from crafted_rows import rewrite_row
 from lazy import Lazy, skip_without
 from rewriting import rewritten
 
@@ -23,13 +28,13 @@ pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
-from qpsbgd_qubo.annealers import submissions
+from qpsbgd_qubo.annealers import ledger, sqlite_file, submissions
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, charged
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
-dwave = Lazy("qpsbgd_qubo.annealers.dwave")
+mocks, dwave = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.dwave")
 PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
 FAMILY = random_family(4, 2, 8)
 
@@ -324,16 +329,78 @@ def test_a_damaged_ledger_lifts_no_limit(tmp_path, damage):
         Budget(Ledger(path), limit=1.0).reserve([0.1])
 
 
-def test_every_flipped_bit_of_a_ledger_is_noticed(tmp_path):
+def test_a_flipped_bit_of_a_ledger_is_noticed_or_changes_no_count(tmp_path):
+    path, refused = tmp_path / "qpu.ledger", 0
+    budget = Budget(Ledger(path))
+    budget.reserve([0.4, 0.3]), budget.mark_recorded(tmp_path / "run.chip", 2)
+    good = path.read_bytes()
+    flipped = [at for at, byte in enumerate(good) if byte] + list(range(0, len(good), 997))
+    for at in flipped:
+        rewritten(path, good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        try:
+            with Ledger(path).changing() as counts:
+                assert (counts.submissions, counts.qpu_seconds) == (2, 0.7)
+                assert counts.recorded == {str(tmp_path / "run.chip"): 2}
+        except ValueError as error:
+            assert "damaged" in str(error)
+            refused += 1
+        except PermissionError:  # the byte that says which versions of SQLite may write
+            refused += 1
+    content = len(str(tmp_path / "run.chip")) + 2 * 64 + 8  # the name, two checksums and a number
+    assert refused > content
+
+
+@pytest.mark.parametrize("length", [1, 50, 16384, 20000])
+def test_a_ledger_that_was_cut_lifts_no_limit(tmp_path, length):
     path = tmp_path / "qpu.ledger"
     Budget(Ledger(path)).reserve([0.4])
-    good = path.read_bytes()
-    for bit in range(0, 8 * len(good), 7):
-        damaged = bytearray(good)
-        damaged[bit // 8] ^= 1 << bit % 8
-        rewritten(path, damaged)
-        with pytest.raises(ValueError, match="damaged"):
-            Ledger(path).submissions  # noqa: B018
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ValueError, match=r"qpu.ledger .*damaged"):
+        Budget(Ledger(path), limit=1.0).reserve([0.1])
+
+
+def test_a_process_killed_while_it_changes_a_ledger_changes_nothing_and_holds_up_nobody(tmp_path):
+    path = tmp_path / "qpu.ledger"
+    Budget(Ledger(path)).reserve([0.4])
+    script = (
+        "import os, signal, sys; from qpsbgd_qubo.annealers import ledger\n"
+        "write = ledger._write\n"
+        "def killed(*arguments):\n"
+        "    write(*arguments)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "ledger._write = killed\n"
+        "with ledger.Ledger(sys.argv[1]).changing() as counts: counts.submissions += 1\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -signal.SIGKILL
+    Budget(Ledger(path)).reserve([0.4])
+    assert (Ledger(path).submissions, Ledger(path).qpu_seconds) == (2, 0.8)
+
+
+def test_a_recording_is_no_ledger(solver_of, tmp_path):
+    solver_of(Service(), record=tmp_path / "run.chip").solve(FAMILY)
+    with pytest.raises(ValueError, match="is not a ledger"):
+        Budget(Ledger(tmp_path / "run.chip")).reserve([0.1])
+
+
+def test_a_ledger_on_a_full_disk_sends_nothing_and_counts_what_it_had(solver_of, tmp_path, monkeypatch):
+    path, service = tmp_path / "qpu.ledger", Service()
+    solver = solver_of(service, ledger=path)
+    solver.solve(FAMILY)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "_write", lambda database, *_: fill_up(database))
+        with pytest.raises(OSError, match=r"ledger was not changed, database or disk is full.*qpu\.ledger") as refused:
+            solver.solve(FAMILY)
+    assert refused.value.errno == errno.ENOSPC
+    assert service.taken == solver.submissions == 1
+    solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 2
+
+
+def fill_up(database):
+    """Write more than the file may take."""
+    database.connection.execute("PRAGMA max_page_count = 5")
+    for number in range(1, 200):
+        database.put("recorded", number, "x" * 1000, 1)
 
 
 @pytest.mark.parametrize("ledger", [3, 0.5, True])
@@ -349,17 +416,77 @@ def test_a_state_with_a_senseless_count_is_refused(solver_of, seconds):
         solver.load_state_dict({**solver.state_dict(), "qpu_seconds": seconds})
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), -1e9, float("inf"), None, "much"])
-def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, monkeypatch, seconds):
+@pytest.mark.parametrize("seconds", [-1e9, float("inf"), 0.0, b"", "much"])
+def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, seconds):
     path, service = tmp_path / "run.chip", Service()
-    with monkeypatch.context() as patched:
-        patched.setattr(submissions, "charged", lambda timing, estimate: seconds)
-        patched.setattr(Budget, "settle", lambda self, bill, seconds: None)
-        with contextlib.suppress(TypeError):  # after the answer was recorded
-            solver_of(service, record=path).solve(FAMILY)
+    solver_of(service, record=path).solve(FAMILY)
+    rewrite_row(path, "answers", 1, seconds=seconds)
     with pytest.raises(RecordingError, match="seconds must be"):
         solver_of(service, record=path, max_qpu_seconds=2.5 * PRICE).solve(FAMILY)
     assert service.taken == 1
+
+
+@pytest.fixture(params=["a folder", "below a file", "no journal", "full", "in use", "read-only", "read-only folder"])
+def unwritable(request, tmp_path, monkeypatch, solver_of):
+    """A path that cannot be recorded to; some have an answer already."""
+    path = tmp_path / "folder" / "run.chip"
+    path.parent.mkdir()
+    if request.param in ("no journal", "in use", "read-only", "read-only folder"):
+        solver_of(Service(), record=path).solve(FAMILY)
+    match request.param:
+        case "a folder":
+            path.mkdir()
+        case "below a file":
+            path.write_text("a file")
+            path = path / "run.chip"
+        case "no journal":
+            path.with_name("run.chip-journal").unlink()
+            path.with_name("run.chip-journal").mkdir()
+        case "full":
+            monkeypatch.setattr(sqlite_file, "writing", no_space)
+        case "in use":
+            monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            request.addfinalizer(other.close)
+        case "read-only" | "read-only folder":
+            if os.geteuid() == 0:
+                pytest.skip("root may write everywhere")
+            place = path if request.param == "read-only" else path.parent
+            place.chmod(0o500)
+            request.addfinalizer(lambda: place.chmod(0o700))
+    return path
+
+
+@contextlib.contextmanager
+def no_space(path):
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    yield
+
+
+def test_a_recording_that_cannot_be_written_is_noticed_before_anything_is_sent(solver_of, unwritable):
+    service, other = Service(), random_family(4, 2, 8, seed=1)
+    solver = solver_of(service, record=unwritable)
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"run\.chip"):
+            solver.solve_all([FAMILY]), solver.solve(other)
+    assert service.taken == 0
+
+
+def test_a_recording_by_the_hybrid_service_that_cannot_be_written_is_noticed_before_anything_is_sent(tmp_path):
+    service = mocks.Service()
+    with pytest.raises(OSError, match="recording was not changed, unable to open"):
+        dwave.LeapHybrid(sampler=service, record=tmp_path, max_qpu_seconds=9.0).solve(FAMILY)
+    assert service.sent == []
+
+
+def test_a_recording_of_another_run_is_noticed_before_anything_is_sent(solver_of, tmp_path):
+    path, services = tmp_path / "run.chip", (Service(), Service())
+    first, second = (solver_of(service, record=path) for service in services)
+    second.connect(), first.solve(FAMILY)
+    with pytest.raises(RecordingError, match="was changed by another run"):
+        second.solve(FAMILY)
+    assert [service.taken for service in services] == [1, 0]
 
 
 def test_a_pickled_solver_goes_on_from_the_count(solver_of):

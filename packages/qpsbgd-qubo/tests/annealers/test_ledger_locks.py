@@ -1,6 +1,8 @@
 """A ledger where files cannot be locked: on some network file systems."""
 
 import errno
+import subprocess
+import sys
 
 import pytest
 
@@ -43,8 +45,29 @@ def test_a_solver_whose_ledger_cannot_be_locked_sends_nothing(no_locks, tmp_path
             solver.solve(random_family(4, 2, 8))
 
 
+def test_machines_whose_locks_do_not_reach_each_other_lose_no_submission(tmp_path):
+    """As on some network file systems: two host names, no lock in common, neither of files nor of SQLite."""
+    script = (
+        "import pathlib, socket, sqlite3, sys\n"
+        "machine, connect, with_name = sys.argv[2], sqlite3.connect, pathlib.Path.with_name\n"
+        "socket.gethostname = lambda: machine\n"
+        "sqlite3.connect = lambda name, **options: connect(name + '&vfs=unix-none', **options)\n"
+        "def own_lock(path, name): return with_name(path, name + machine if name.endswith('.lock') else name)\n"
+        "pathlib.Path.with_name = own_lock\n"
+        "from qpsbgd_qubo.annealers.ledger import Ledger\n"
+        "ledger = Ledger(sys.argv[1])\n"
+        "for _ in range(100):\n"
+        "    with ledger.changing() as counts: counts.submissions += 1\n"
+        "    assert ledger.submissions\n"
+    )
+    path = tmp_path / "qpu.ledger"
+    runs = [subprocess.Popen([sys.executable, "-c", script, path, machine]) for machine in ("one", "other")]
+    assert [run.wait() for run in runs] == [0, 0]
+    assert Ledger(path).submissions == 200
+
+
 def test_a_ledger_makes_its_folders_once(tmp_path):
-    path = tmp_path / "new" / "folder" / "ledger.json"
+    path = tmp_path / "new" / "folder" / "qpu.ledger"
     for submissions in (1, 2):
         with Ledger(path).changing() as counts:
             counts.submissions += 1

@@ -1,7 +1,9 @@
 import contextlib
 import copy
-import struct
-import zlib
+import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip("dimod", reason="needs dimod")
 pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 import torch
+from crafted_rows import rows
 from rewriting import rewritten
 
 pytest.importorskip("dwave.graphs")
@@ -19,7 +22,7 @@ pytest.importorskip("minorminer")
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
-from qpsbgd_qubo.annealers import frame_file, recordings, submissions, tiles
+from qpsbgd_qubo.annealers import recordings, sqlite_file, submissions, tiles
 from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay, _limits
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
@@ -105,7 +108,7 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, 
 
     checkpoint = training(virtual("killed"), kill_at=killed_at)
     assert torch.equal(training(virtual("killed"), state=checkpoint), whole)
-    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
 def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(cache, tmp_path, monkeypatch):
@@ -132,89 +135,125 @@ def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(c
     assert len(sent) == 1
 
 
-def test_a_torn_last_frame_is_dropped_and_written_again(record, cache):
+def killed(path, cache, *, answers, how):
+    """Record so many answers in a process that is killed by the line `how` with the last."""
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from qpsbgd.testing import random_family\n"
+        "from qpsbgd_qubo.annealers import recordings, sqlite_file\n"
+        "from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU\n"
+        "solver = VirtualQPU(size=3, cache=Path(sys.argv[2]), num_reads=5, record=sys.argv[1])\n"
+        "for seed in range(int(sys.argv[3])): solver.solve(random_family(4, 3, 8, seed=seed))\n"
+        "put = sqlite_file.Database.put\n"
+        "def die(*arguments): os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"{how}\n"
+        "solver.solve(random_family(4, 3, 8, seed=int(sys.argv[3])))\n"
+    )
+    command = [sys.executable, "-c", script, path, cache, str(answers - 1)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "recordings.Recording._add = die",
+        "sqlite_file.Database.put = lambda *arguments: (put(*arguments), die())",
+        "recordings.Recording._prepare = die",
+    ],
+    ids=["before", "within", "before it was sent"],
+)
+def test_a_process_killed_as_an_answer_is_written_loses_no_other(record, cache, tmp_path, how):
     path, families, spins = record
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-7])
-    assert len(recordings.Recording(path)) == 2
+    killed(tmp_path / "killed", cache, answers=3, how=how)
+    assert len(recordings.Recording(tmp_path / "killed")) == 2
+    replay = Replay(tmp_path / "killed")
+    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families[:2], spins, strict=False))
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "killed")
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert rows(tmp_path / "killed") == rows(path)
+
+
+@pytest.fixture(scope="module")
+def long_record(tmp_path_factory, cache):
+    """A recording of 150 answers, with its families and spins."""
+    path = tmp_path_factory.mktemp("long") / "run.chip"
+    families = [random_family(4, 3, 8, seed=seed) for seed in range(150)]
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path, sweeps=2)
+    return path, families, [solver.solve(family).spins for family in families]
+
+
+def test_a_recording_that_was_cut_is_read_up_to_the_last_complete_answer(long_record, tmp_path):
+    whole, families, spins = long_record
+    content, path, counts = whole.read_bytes(), tmp_path / "run.chip", []
+    for lost in (0, 1, 7, 100, 5000, 16384, 20000, 40000, len(content) // 2):
+        rewritten(path, content[: len(content) - lost])
+        replay = Replay(path)
+        recording = recordings.Recording(path)
+        assert recording.missing_bytes == lost
+        counts.append(len(recording))
+        recording.verify()
+        assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families[: counts[-1]], spins, strict=False))
+        with pytest.raises(RecordingError, match=rf"ends after {counts[-1]} answers.*{lost or 'shorter'}"):
+            replay.solve(families[0])
+    assert counts[0] == 150 and counts == sorted(counts, reverse=True) and len(set(counts)) > 3
+    assert counts[5] >= 150 - 2 * 16384 // 400, "no more is lost than the answers of two pages, of 400 bytes or more"
+
+
+def test_a_recording_that_was_cut_is_gone_on_with(long_record, cache, tmp_path):
+    whole, families, spins = long_record
+    path = rewritten(tmp_path / "run.chip", whole.read_bytes()[:-20000])
+    before = len(recordings.Recording(path))
+    assert 0 < before < 150
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path, sweeps=2)
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert rows(path) == rows(whole)
+
+
+@pytest.mark.parametrize("length", [0, 50, 3000, 16384, 30000])
+def test_a_recording_that_was_cut_before_the_first_answer_is_refused(record, length):
+    path = rewritten(record[0], record[0].read_bytes()[:length])
+    with pytest.raises(RecordingError, match=r"run\.chip.*(not a recording|cut before|no complete header)"):
+        Replay(path)
+
+
+def test_bytes_after_the_end_change_nothing(record, cache):
+    path, families, spins = record
+    before = rows(path)
+    with path.open("ab") as file:
+        file.write(b"\xff" * 40000)
+    assert (len(recordings.Recording(path)), recordings.Recording(path).missing_bytes) == (3, 0)
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
     assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    assert path.read_bytes() == whole
+    assert rows(path) == before
 
 
-def test_a_long_torn_frame_leaves_nothing_behind(record, cache):
+def test_a_page_of_zeros_is_refused(record, cache):
+    """Otherwise good answers might be written over."""
     path, families, _ = record
     whole = path.read_bytes()
-    last = recordings.Recording(path)._answers[-1]
-    head = frame_file._HEAD.pack(b"answer", 10**6, bytes(32))
-    path.write_bytes(whole[:last] + head + struct.pack("<I", zlib.crc32(head)) + bytes(50_000))
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    for family in families:
-        solver.solve(family)
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("tail", [bytes(5000), bytes(20), b"\xff" * 300, b"answer\0\0" * 40], ids=str)
-def test_bytes_after_the_last_good_frame_are_dropped_and_written_over(record, cache, tail):
-    """A crashed file system leaves zeros, or what was on the disk before."""
-    path, families, spins = record
-    whole = path.read_bytes()
-    path.write_bytes(whole + tail)
-    assert (len(recordings.Recording(path)), recordings.Recording(path).torn) == (3, len(tail))
-    replay = Replay(path)
-    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    for family in [*families, random_family(4, 3, 8, seed=7)]:
-        solver.solve(family)
-    assert path.read_bytes().startswith(whole) and len(recordings.Recording(path)) == 4
-
-
-@pytest.mark.parametrize("kept", [0, 10, 60, 100])
-def test_a_last_frame_that_is_zeros_from_some_byte_on_is_dropped(record, cache, kept):
-    """The file has its full length, but the last blocks never reached the disk."""
-    path, families, spins = record
-    whole = path.read_bytes()
-    at = recordings.Recording(path)._answers[-1] + kept
-    path.write_bytes(whole[:at] + bytes(len(whole) - at))
-    assert len(recordings.Recording(path)) == 2
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("tail", [b"", bytes(500)], ids=["", "zeros"])
-def test_zeros_with_a_good_frame_after_them_are_refused(record, tail):
-    """Otherwise good answers would be written over."""
-    path, families, _ = record
-    whole = path.read_bytes()
-    first, second = recordings.Recording(path)._answers[:2]
-    for begin, end in ((first, second), (first, first + 48), (first + 60, second)):
-        rewritten(path, whole[:begin] + bytes(end - begin) + whole[end:] + tail)
-        with pytest.raises(RecordingError, match="damaged at byte"):
-            Replay(path).solve(families[0])
-
-
-def test_a_broken_length_is_not_taken_for_a_torn_end(record):
-    """Otherwise all answers after it would be dropped and written over."""
-    path, _, _ = record
-    whole = bytearray(path.read_bytes())
-    whole[recordings.Recording(path)._answers[0] + 14] ^= 1
-    path.write_bytes(whole)
-    with pytest.raises(RecordingError, match="damaged at byte"):
-        recordings.Recording(path)
+    for begin in range(0, len(whole), 16384):
+        rewritten(path, whole[:begin] + bytes(16384) + whole[begin + 16384 :])
+        with pytest.raises(RecordingError, match="damaged"):
+            VirtualQPU(size=3, cache=cache, num_reads=5, record=path).solve_all([*families, random_family(4, 3, 8)])
 
 
 def test_no_broken_byte_goes_unnoticed(record):
-    """A flipped bit anywhere raises, or the file is read up to the torn end; never a wrong answer."""
+    """A flipped bit anywhere raises, or changes nothing; never a wrong answer."""
     path, families, spins = record
-    whole = path.read_bytes()
-    for at in range(0, len(whole), max(1, len(whole) // 150)):
+    whole, refused = path.read_bytes(), 0
+    used = [at for at, byte in enumerate(whole) if byte]
+    for at in used[:: max(1, len(used) // 300)]:
         rewritten(path, whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-        with pytest.raises(RecordingError, match=r"damaged|not a recording|no complete header|ends after"):
+        try:
             solver = Replay(path)
             for family, answer in zip(families, spins, strict=True):
                 assert torch.equal(solver.solve(family).spins, answer)
             recordings.Recording(path).verify()
+        except RecordingError as error:
+            assert re.search(r"damaged|no complete header|ends after", str(error))
+            refused += 1
+    assert refused > 250
 
 
 def test_a_recording_is_not_gone_on_with_under_other_options(record, cache):
@@ -249,9 +288,9 @@ def test_a_recorded_runs_state_needs_the_recording(record, cache):
         solver.solve(random_family(4, 3, 8))
 
 
-def test_recordings_are_compact(record):
-    """Three answers of 5 reads of 12 qubits, the chip's 128 qubits with their couplers, and the tiles."""
-    assert record[0].stat().st_size < 12_000
+def test_recordings_are_compact(long_record):
+    """The chip's 128 qubits with their couplers, the tiles, and 150 answers of 5 reads of 12 qubits."""
+    assert long_record[0].stat().st_size < 5 * 16384 + 150 * 800
 
 
 def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
@@ -279,7 +318,7 @@ def test_a_full_disk_at_the_beginning_leaves_no_file_and_the_next_try_writes_a_w
         yield
 
     with monkeypatch.context() as patch:
-        patch.setattr(frame_file, "writing", full)
+        patch.setattr(sqlite_file, "writing", full)
         with pytest.raises(OSError, match="No space"):
             solver.solve(family)
     assert not path.exists()
@@ -351,10 +390,11 @@ def test_a_recording_gives_spins_and_times_back_as_the_chip_gave_them(tmp_path, 
     for seed in range(2):
         solver.solve(random_family(4, 3, 8, seed=seed))
     recording = recordings.Recording(tmp_path / "run.chip")
-    for at, answer in zip(recording._answers, given, strict=True):
-        _, found = recording._answer(at)
-        assert found.spins.dtype == answer.spins.dtype and (found.spins == answer.spins).all()
-        assert (found.timing, found.seconds) == (answer.timing, answer.seconds)
+    for position, answer in enumerate(given):
+        with recording._reading() as database:
+            _, kept = recording._answer(database, position)
+        assert kept.spins.dtype == answer.spins.dtype and (kept.spins == answer.spins).all()
+        assert (kept.timing, kept.seconds) == (answer.timing, answer.seconds)
 
 
 @pytest.mark.parametrize("pairs", [[], [[1, 3.0, 5.0]], [[1, 3.0], [2]], [[0, 3.0]], [[1, float("nan")]]])

@@ -57,8 +57,6 @@ def test_a_recording_is_checked_and_described(tmp_path):
     assert re.search(r"QPU time +27.96 ms", out)  # three times 8.5 ms and 10 reads of 82 µs
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
+    assert re.search(r"unfinished +20 bytes", called("recording", path).stdout)
     path.write_bytes(whole[:-20] + b"x" * 20)
-    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
-    path.write_bytes(whole[:2000] + b"x" * 20 + whole[2020:])
     assert "damaged" in str(called("recording", path).exception)

@@ -264,7 +264,9 @@ class Recording(Link):
         try:
             with reading(self.path, FORMAT) as database:
                 database.check_format()
-                return self._contents(database)
+                self.missing_bytes = database.missing_bytes()
+                if not self.missing_bytes:
+                    return self._contents(database)
         except RecordingError:
             self.missing_bytes = missing_bytes(self.path)
             if not self.missing_bytes:

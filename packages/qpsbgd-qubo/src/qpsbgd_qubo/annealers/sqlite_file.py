@@ -74,7 +74,7 @@ class Format:
         """The error for a file of another kind."""
         return self.error(f"{path} is not a {self.kind}, or its beginning is damaged; {self.advice}")
 
-    def explained(self, path: Path, error: sqlite3.Error) -> Exception:
+    def explained(self, path: Path, error: Exception) -> Exception:
         """The error to raise for one of SQLite's."""
         for words, (number, advice) in _TROUBLES.items():
             if isinstance(error, sqlite3.OperationalError) and words in str(error):
@@ -112,6 +112,10 @@ class Database:
     def check_writable(self) -> None:
         """Raise the OSError that a change would raise."""
         self.connection.execute(f"PRAGMA user_version = {self._form.version}")
+
+    def missing_bytes(self) -> int:
+        """How many bytes at the end a file has lost that was cut; SQLite itself refuses one without its last page."""
+        return max(0, self._pragma("page_count") * self._pragma("page_size") - self._path.stat().st_size)
 
     def last(self, table: str) -> int:
         """The number of the table's last row; 0 without rows."""
@@ -208,10 +212,13 @@ def readable_part(path: Path, form: Format) -> Database:
             os.truncate(padded, _full_size(path))
         except OSError as error:
             raise form.damaged(path, f"it says that it had {_full_size(path)} bytes") from error
-        with _connected(padded, form) as database:
-            database.check_format()
-            for table in form.tables:
-                copy_rows(table, database, remains)
+        try:
+            with _connected(padded, form) as database:
+                database.check_format()
+                for table in form.tables:
+                    copy_rows(table, database, remains)
+        except form.error as error:
+            raise form.damaged(path, "it was cut before its first row") from error
     return remains
 
 
@@ -231,7 +238,7 @@ def _connected(path: Path, form: Format, mode: str = "rw") -> Iterator[Database]
     try:
         with closing(sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             yield Database(connection, path, form)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged name in SQLite's own message
         raise form.explained(path, error) from error
 
 

@@ -62,10 +62,8 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
         "QPU time": _time(seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
     }
-    if found.torn:
-        facts["unfinished"] = (
-            f"{found.torn} bytes at the end: a run was killed there, or the file was cut off or damaged"
-        )
+    if found.missing_bytes:
+        facts["unfinished"] = f"{found.missing_bytes} bytes are missing at the end: the file was cut, perhaps as a copy"
     for name, fact in facts.items():
         say_fact(name, str(fact))
 
