@@ -2,6 +2,7 @@ import contextlib
 import copy
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -181,6 +182,36 @@ def long_record(tmp_path_factory, cache):
     families = [random_family(4, 3, 8, seed=seed) for seed in range(150)]
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path, sweeps=2)
     return path, families, [solver.solve(family).spins for family in families]
+
+
+@pytest.fixture
+def half_written(long_record, tmp_path):
+    """The bytes of a recording, and of its journal, at a moment at which a change is half on the disk."""
+    path = rewritten(tmp_path / "changed.chip", long_record[0].read_bytes())
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # pages go to the disk at once
+        connection.execute("BEGIN")
+        connection.execute("UPDATE answers SET fields = zeroblob(3000)")
+        changed, journal = path.read_bytes(), path.with_name("changed.chip-journal").read_bytes()
+    assert changed != long_record[0].read_bytes()
+    return changed, journal
+
+
+def test_a_change_that_a_killed_process_left_half_written_is_undone(half_written, long_record, tmp_path):
+    path = tmp_path / "run.chip"
+    path.write_bytes(half_written[0]), path.with_name("run.chip-journal").write_bytes(half_written[1])
+    assert (len(recordings.Recording(path)), recordings.Recording(path).missing_bytes) == (150, 0)
+    recordings.Recording(path).verify()
+    assert rows(path) == rows(long_record[0])
+
+
+def test_a_journal_whose_recording_was_deleted_does_not_harm_the_next(half_written, record, cache, tmp_path):
+    path = tmp_path / "next.chip"
+    path.with_name("next.chip-journal").write_bytes(half_written[1])
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    for family in record[1]:
+        solver.solve(family)
+    assert rows(path) == rows(record[0])
 
 
 def test_a_recording_that_was_cut_is_read_up_to_the_last_complete_answer(long_record, tmp_path):
