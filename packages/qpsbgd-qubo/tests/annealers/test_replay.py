@@ -269,6 +269,21 @@ def test_a_page_of_zeros_is_refused(record, cache):
             VirtualQPU(size=3, cache=cache, num_reads=5, record=path).solve_all([*families, random_family(4, 3, 8)])
 
 
+def test_a_page_that_would_take_the_next_answer_over_another_is_refused(record, cache):
+    path, families, _ = record
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'answers'").fetchone()
+    content, at = bytearray(path.read_bytes()), 16384 * (page - 1) + 5  # where the page says that its rows begin
+    content[at : at + 2] = (int.from_bytes(content[at : at + 2], "big") + 300).to_bytes(2, "big")
+    rewritten(path, content)
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    for family in families:
+        solver.solve(family)
+    with pytest.raises(RecordingError, match="damaged"):
+        solver.solve(random_family(4, 3, 8, seed=7))
+    recordings.Recording(path).verify()
+
+
 def test_no_broken_byte_goes_unnoticed(record):
     """A flipped bit anywhere raises, or changes nothing; never a wrong answer."""
     path, families, spins = record

@@ -94,7 +94,6 @@ class Ledger:
 
 def _counts(database: Database) -> Counts:
     database.check_format()
-    database.check_pages()
     spent = database.get("spent", 1)
     recorded = [database.get("recorded", number + 1) for number in range(database.count("recorded"))]
     try:
