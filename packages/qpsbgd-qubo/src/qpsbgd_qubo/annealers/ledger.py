@@ -94,10 +94,10 @@ class Ledger:
 
 def _counts(database: Database) -> Counts:
     database.check_format()
-    spent = database.get("spent", 1)
+    submissions, qpu_seconds = database.get("spent", 1)
     recorded = [database.get("recorded", number + 1) for number in range(database.count("recorded"))]
     try:
-        return Counts(*spent, dict(recorded))
+        return Counts(submissions, qpu_seconds, dict(recorded))
     except (TypeError, ValueError) as error:
         raise database.damaged(str(error)) from error
 

@@ -115,7 +115,8 @@ class Database:
 
     def missing_bytes(self) -> int:
         """How many bytes at the end a file has lost that was cut; SQLite itself refuses one without its last page."""
-        return max(0, self._pragma("page_count") * self._pragma("page_size") - self._path.stat().st_size)
+        full: int = self._pragma("page_count") * self._pragma("page_size")
+        return max(0, full - self._path.stat().st_size)
 
     def last(self, table: str) -> int:
         """The number of the table's last row; 0 without rows."""

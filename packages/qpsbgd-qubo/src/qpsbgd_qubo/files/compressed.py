@@ -7,7 +7,6 @@ import gzip
 import io
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
