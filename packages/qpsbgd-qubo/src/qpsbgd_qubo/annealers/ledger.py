@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qpsbgd_qubo.annealers.sqlite_file import Database, Format, changing, create, reading
-from qpsbgd_qubo.files.atomic import locked
+from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
 from qpsbgd_qubo.solvers.options import COUNT, NOT_NEGATIVE
 
-_FORMAT = Format(
-    kind="ledger",
-    application_id=0x51504C44,
+_KIND = Kind(
+    "ledger",
+    ValueError,
+    "nothing is sent: restore a copy, or choose another file to count from zero",
+    application_id=0x51504C44,  # "QPLD"
     version=1,
-    tables={"spent": {"submissions": int, "qpu_seconds": float}, "recorded": {"recording": str, "answers": int}},
-    error=ValueError,
-    advice="nothing is sent: restore it, or choose another file to count from zero",
+    statements=(
+        "CREATE TABLE spent (number INTEGER PRIMARY KEY, submissions INTEGER NOT NULL, qpu_seconds REAL NOT NULL)",
+        "CREATE TABLE recorded (recording TEXT PRIMARY KEY, answers INTEGER NOT NULL)",
+        "INSERT INTO spent VALUES (1, 0, 0.0)",
+    ),
 )
 
 
@@ -41,12 +45,10 @@ class Ledger:
     """Counts submissions and QPU time of all solvers that are given it.
 
     Args:
-        path: An SQLite file that several processes can share, also on several machines; it is made with the first
-            submission. Every change is one transaction, committed before anything is sent, so what a killed process
-            had sent stays counted. None counts in memory, for the threads and solvers of one process.
-
-    SQLite's locks are those of the file system, and on some network file systems these hold on one machine only; so
-    other machines are kept out by `locked`, also while the file is read.
+        path: An SQLite file that several processes can share; it is made with the first submission. Every change is a
+            transaction, committed before anything is sent, so what a killed process had sent stays counted. On network
+            file systems whose locks do not reach other machines, give each machine a ledger of its own. None counts in
+            memory, for the threads and solvers of one process.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -73,37 +75,24 @@ class Ledger:
                 yield counts
                 self._counts = counts
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
-            if not self.path.exists():
-                create(self.path, _FORMAT, lambda database: _write(database, Counts(), Counts()))
-            with changing(self.path, _FORMAT) as database:
-                before = _counts(database)
-                counts = dataclasses.replace(before)
-                yield counts
-                _write(database, before, counts)
+        with transaction(self.path, _KIND, write=True) as connection:
+            counts = _counts(connection, self.path)
+            before = set(counts.recorded.items())
+            yield counts
+            connection.execute("REPLACE INTO spent VALUES (1, ?, ?)", (counts.submissions, counts.qpu_seconds))
+            connection.executemany("REPLACE INTO recorded VALUES (?, ?)", counts.recorded.items() - before)
 
     def _read(self) -> Counts:
-        if self.path is None:
+        if self.path is None or is_new(self.path):
             return self._counts
-        if not self.path.exists():
-            return Counts()
-        with locked(self.path), reading(self.path, _FORMAT) as database:
-            return _counts(database)
+        with transaction(self.path, _KIND) as connection:
+            return _counts(connection, self.path)
 
 
-def _counts(database: Database) -> Counts:
-    database.check_format()
-    submissions, qpu_seconds = database.get("spent", 1)
-    recorded = [database.get("recorded", number + 1) for number in range(database.count("recorded"))]
+def _counts(connection: sqlite3.Connection, path: Path) -> Counts:
+    check(connection, path, _KIND)
     try:
-        return Counts(submissions, qpu_seconds, dict(recorded))
+        [(submissions, qpu_seconds)] = connection.execute("SELECT submissions, qpu_seconds FROM spent")
+        return Counts(submissions, qpu_seconds, dict(connection.execute("SELECT recording, answers FROM recorded")))
     except (TypeError, ValueError) as error:
-        raise database.damaged(str(error)) from error
-
-
-def _write(database: Database, before: Counts, counts: Counts) -> None:
-    database.put("spent", 1, counts.submissions, counts.qpu_seconds)
-    for number, (recording, answers) in enumerate(counts.recorded.items(), 1):
-        if before.recorded.get(recording) != answers:
-            database.put("recorded", number, recording, answers)
+        raise _KIND.damaged(path, error) from error
