@@ -2,7 +2,7 @@
 
 The journal is a rollback journal, which works on any file system and leaves all that is committed in one file. It is
 overwritten, not deleted (PERSIST), which is faster; a commit is then on the disk also with `synchronous = NORMAL`. FULL
-would only guard against disks that reorder writes to the journal, which its checksums notice.
+would only order the writes to the journal, whose checksums notice disorder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def transaction(path: Path, kind: Kind, *, write: bool = False) -> Iterator[sqli
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             if write:
                 connection.execute("PRAGMA journal_mode = PERSIST")
-            if write and _pragma(connection, "page_count") == 0:
+            if write and is_new(path):
                 marks = f"PRAGMA application_id = {kind.application_id}", f"PRAGMA user_version = {kind.version}"
                 for statement in (*marks, *kind.statements):
                     connection.execute(statement)
