@@ -32,7 +32,7 @@ class Kind:
 
     def damaged(self, path: Path, reason: object) -> Exception:
         """The error for a damaged or foreign file."""
-        return self.error(f"{path} is damaged, or not a {self.name}: {reason}; {self.advice}")
+        return self.error(f"{path} is not a {self.name}, or is damaged: {reason}; {self.advice}")
 
 
 def is_new(path: Path) -> bool:
