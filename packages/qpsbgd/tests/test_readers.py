@@ -22,7 +22,7 @@ from packed_contents import packed_contents, write_packed
 from qpsbgd.deploy import load_packed
 from qpsbgd.testing import random_family
 from qpsbgd_qubo.annealers.ledger import Ledger
-from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
 

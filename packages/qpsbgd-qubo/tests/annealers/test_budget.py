@@ -360,10 +360,10 @@ def test_a_process_killed_while_it_changes_a_ledger_changes_nothing_and_holds_up
 
 def test_a_ledger_makes_its_folders_once(tmp_path):
     path = tmp_path / "new" / "folder" / "qpu.ledger"
-    for submissions in (1, 2):
+    for count in (1, 2):
         with Ledger(path).changing() as counts:
             counts.submissions += 1
-        assert Ledger(path).submissions == submissions
+        assert Ledger(path).submissions == count
 
 
 def test_a_recording_is_no_ledger(solver_of, tmp_path):
@@ -493,8 +493,10 @@ def recorder(request, solver_of, cache, monkeypatch):
 
 @pytest.mark.parametrize(
     "reason",
-    ["not writable", "in use", "full", "no journal", "a folder", "below a file", "a text", "cut", "a ledger"]
-    + ["read-only", "read-only folder"],
+    [
+        *("not writable", "in use", "full", "no journal", "a folder", "below a file", "read-only", "read-only folder"),
+        *("a text", "cut", "a ledger"),
+    ],
 )
 def test_a_recording_that_cannot_be_written_is_noticed_before_anything_is_sent(recorder, tmp_path, spoiled, reason):
     (solver, sent), path = recorder, tmp_path / "folder" / "run.chip"
@@ -530,7 +532,7 @@ def test_a_pickled_solver_goes_on_from_the_count(solver_of):
     solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
     solver.solve(FAMILY)
     other = pickle.loads(pickle.dumps(solver))
-    assert (other.submissions, other.qpu_seconds) == (1, solver.qpu_seconds)
+    assert (other.submissions, other.qpu_seconds) == (2, pytest.approx(solver.qpu_seconds))
     other.solve(FAMILY)
     with pytest.raises(BudgetSpent):
         other.solve(FAMILY)
@@ -560,7 +562,7 @@ def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp
     assert service.taken == solver.submissions == 2
     again = solver_of(service, **options)
     again.solve(families[0]), again.solve(families[1])
-    assert (again.submissions, again.qpu_seconds) == (1, solver.qpu_seconds)
+    assert (again.submissions, again.qpu_seconds) == (2, pytest.approx(solver.qpu_seconds))
 
 
 def test_a_spent_budget_can_be_pickled():
