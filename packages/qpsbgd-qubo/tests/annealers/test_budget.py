@@ -532,7 +532,7 @@ def test_a_pickled_solver_goes_on_from_the_count(solver_of):
     solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
     solver.solve(FAMILY)
     other = pickle.loads(pickle.dumps(solver))
-    assert (other.submissions, other.qpu_seconds) == (2, pytest.approx(solver.qpu_seconds))
+    assert (other.submissions, other.qpu_seconds) == (1, solver.qpu_seconds)
     other.solve(FAMILY)
     with pytest.raises(BudgetSpent):
         other.solve(FAMILY)
