@@ -3,13 +3,13 @@
 import contextlib
 import json
 import random
-import struct
+import sqlite3
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
 from crafted import crafted
+from crafted_rows import rewrite_row, rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rewriting import rewritten
@@ -21,12 +21,10 @@ from packed_contents import packed_contents, write_packed
 
 from qpsbgd.deploy import load_packed
 from qpsbgd.testing import random_family
-from qpsbgd_qubo.annealers import frame_file
 from qpsbgd_qubo.annealers.ledger import Ledger
-from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
-from qpsbgd_qubo.files.atomic import with_checksum
 
 MOST_MEMORY = 200_000_000
 SEEDS = st.integers(0, 2**32)
@@ -76,85 +74,110 @@ def test_crafted_packed_models_raise_value_errors(networks, tmp_path, seed):
 
 
 @pytest.fixture(scope="module")
-def frames(tmp_path_factory):
-    """The frames of a recording, and the families in it."""
+def record(tmp_path_factory):
+    """The bytes of a recording, its rows by table, and the families in it."""
     folder = tmp_path_factory.mktemp("recording")
     families = [random_family(4, 3, 8, seed=seed) for seed in range(2)]
     with VirtualQPU(size=2, cache=folder, num_reads=3, record=folder / "run.chip") as solver:
         for family in families:
             solver.solve(family)
-    file = frame_file.FrameFile(folder / "run.chip", kinds=("header", "tiles", "graph", "answer"))
-    return [(kind, *file.read(at)) for kind, at in file.scan()], families
-
-
-def write_frames(path, frames):
-    content = b"".join(frame_file._frame(kind, meta, arrays) for kind, meta, arrays in frames)
-    rewritten(path, frame_file._MAGIC + content)
+    return (folder / "run.chip").read_bytes(), rows(folder / "run.chip"), families
 
 
 @FUZZED
 @given(SEEDS)
-def test_crafted_recordings_raise_recording_errors(frames, tmp_path, seed):
-    source = random.Random(seed)
-    content, families = list(frames[0]), frames[1]
-    at = source.randrange(len(content))
-    kind, meta, arrays = content[at]
-    if arrays and source.random() < 0.4:
-        name = source.choice(list(arrays))
-        arrays = {**arrays, name: source.choice([arrays[name][:-1], arrays[name].astype(float), np.zeros(0)])}
-        arrays = arrays if source.random() < 0.7 else {}
+def test_crafted_recordings_raise_recording_errors(record, tmp_path, seed):
+    content, tables, families = record
+    path, source = rewritten(tmp_path / "run.chip", content), random.Random(seed)
+    table = source.choice(list(tables))
+    row = source.choice(tables[table])
+    column, value = source.choice(list(row.items()))
+    if isinstance(value, bytes):
+        value = source.choice([value[:-1], value + b"x", b"", "x", 3])
+    elif isinstance(value, str) and "digest" not in column and column != "structure":
+        value = json.dumps(crafted({"value": json.loads(value)}, source).get("value"))
     else:
-        meta = crafted(meta, source)
-    content[at] = (kind, meta, arrays)
-    write_frames(tmp_path / "run.chip", content)
+        value = source.choice([None, -1, 0, 1, 2**62, float("nan"), float("inf"), -1e300, "x", b"x", ""])
+    with contextlib.suppress(sqlite3.IntegrityError):  # what no column may hold
+        rewrite_row(path, table, 1 + tables[table].index(row), **{column: value})
     with refused_with(RecordingError):
-        Recording(tmp_path / "run.chip").verify()
-        replay = Replay(tmp_path / "run.chip")
+        replay = Replay(path)
         for family in families:
             replay.solve(family)
 
 
-def framed(kind, body):
-    head = frame_file._HEAD.pack(kind, len(body), frame_file.hashlib.sha256(body).digest())
-    return frame_file._MAGIC + head + struct.pack("<I", zlib.crc32(head)) + body
-
-
-def packed(data):
-    content = zlib.compress(data)
-    return struct.pack("<I", len(content)) + content
+@FUZZED
+@given(SEEDS)
+def test_recordings_with_damaged_bytes_raise_recording_errors(record, tmp_path, seed):
+    source, content = random.Random(seed), bytearray(record[0])
+    used = [at for at, byte in enumerate(content) if byte]
+    for _ in range(source.randint(1, 20)):
+        content[source.choice(used)] = source.choice((0, 1, 127, 255, source.randrange(256)))
+    if source.random() < 0.3:
+        del content[source.randrange(len(content)) :]
+    path = rewritten(tmp_path / "run.chip", bytes(content))
+    with refused_with(RecordingError):
+        replay = Replay(path)
+        for family in record[2]:
+            replay.solve(family)
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    "statement",
     [
-        (b"header", lambda: packed(b'{"a": "' + b"x" * 100_000_000 + b'"}')),
-        (b"header", packed(b"[" * 100_000)),
-        (b"header", packed(b"\xff\xfe")),
-        (b"header", packed(b"[1]")),
-        (b"header", b"\1"),
-        (b"header", struct.pack("<I", 9) + b"not zlib."),
-        (b"header", packed(b"{}")[:-2]),
-        (b"header", packed(b"{}") + b"not an archive"),
-        (b"\xff\xfe", packed(b"{}")),
-        (b"tiles", packed(b"{}")),
-        (b"graph", packed(b"{}")),
+        "CREATE TABLE more (number INTEGER)",
+        "DROP TABLE tiles",
+        "ALTER TABLE tiles ADD COLUMN more TEXT",
+        "CREATE TRIGGER more AFTER INSERT ON answers BEGIN DELETE FROM answers; END",
+        "CREATE INDEX more ON answers (digest)",
+        "PRAGMA user_version = 2",
+        "PRAGMA application_id = 2",
+        "DELETE FROM header",
+        "DELETE FROM answers WHERE number = 1",
+        "PRAGMA journal_mode = WAL",
     ],
 )
-def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
-    (tmp_path / "run.chip").write_bytes(framed(kind, body() if callable(body) else body))
+def test_databases_that_nobody_recorded_raise_recording_errors(record, tmp_path, statement):
+    path = rewritten(tmp_path / "run.chip", record[0])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement).fetchall()
+    with (
+        refused_with(RecordingError),
+        contextlib.nullcontext() if "WAL" in statement else pytest.raises(RecordingError, match=r"run\.chip"),
+    ):
+        replay = Replay(path)
+        for family in record[2]:
+            replay.solve(family)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1]", "not JSON", "{}", '{"a": ' + "9" * 5000 + "}"])
+def test_headers_that_nobody_wrote_raise_recording_errors(record, tmp_path, text):
+    path = rewritten(tmp_path / "run.chip", record[0])
+    rewrite_row(path, "header", 1, content=text)
     with refused_with(), pytest.raises(RecordingError, match=r"run\.chip"):
-        Recording(tmp_path / "run.chip")
+        Replay(path)
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """The bytes of a ledger with two rows."""
+    path = tmp_path_factory.mktemp("ledger") / "qpu.ledger"
+    with Ledger(path).changing() as counts:
+        counts.submissions, counts.qpu_seconds, counts.recorded["run.chip"] = 3, 0.5, 2
+    return path.read_bytes()
 
 
 @FUZZED
 @given(SEEDS)
-def test_crafted_ledgers_raise_value_errors(tmp_path, seed):
-    counts = {"submissions": 3, "qpu_seconds": 0.5, "recorded": {"run.chip": 2}}
-    with contextlib.suppress(ValueError):  # what JSON cannot say
-        rewritten(tmp_path / "qpu.ledger", with_checksum(crafted(counts, random.Random(seed))))
-        with refused_with(ValueError):
-            found = Ledger(tmp_path / "qpu.ledger")
-            assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")
+def test_crafted_ledgers_raise_value_errors(ledger, tmp_path, seed):
+    path, source = rewritten(tmp_path / "qpu.ledger", ledger), random.Random(seed)
+    table, column = source.choice([("spent", "submissions"), ("spent", "qpu_seconds"), ("recorded", "answers")])
+    value = source.choice([None, -1, 0, 2, 2**62, float("nan"), float("inf"), -1e300, 0.5, "x", b"x", ""])
+    with contextlib.suppress(sqlite3.IntegrityError):
+        rewrite_row(path, table, 1, **{column: value})
+    with refused_with(ValueError):
+        found = Ledger(path)
+        assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")
 
 
 def test_the_crafted_content_differs_from_what_was_there(networks):

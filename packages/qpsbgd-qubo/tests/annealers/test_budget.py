@@ -4,7 +4,10 @@
 import contextlib
 import copy
 import dataclasses
+import os
 import pickle
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,8 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from crafted_rows import rewrite_row
 from lazy import Lazy, skip_without
-from rewriting import rewritten
 
 skip_without("dwave.system", "minorminer")
 
@@ -23,13 +26,13 @@ pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
-from qpsbgd_qubo.annealers import submissions
+from qpsbgd_qubo.annealers import ledger, recordings, sqlite_file, submissions
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, charged
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
-from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 
-dwave = Lazy("qpsbgd_qubo.annealers.dwave")
+mocks, dwave = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.dwave")
 PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
 FAMILY = random_family(4, 2, 8)
 
@@ -285,15 +288,15 @@ def test_solvers_of_several_processes_share_a_ledger_in_a_file(solver_of, tmp_pa
         "budget, taken = Budget(Ledger(sys.argv[1]), limit=10.0), 0\n"
         "try:\n"
         "    while True:\n"
-        "        (bill,) = budget.reserve([0.5])\n"
+        "        (bill,) = budget.reserve([0.0625])\n"
         "        bill.sent, taken = True, taken + 1\n"
-        "        budget.settle(bill, 0.5)\n"
+        "        budget.settle(bill, 0.0625)\n"
         "except BudgetSpent:\n"
         "    print(taken)\n"
     )
     runs = [subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE) for _ in range(3)]
     taken = [int(run.communicate()[0]) for run in runs]
-    assert sum(taken) == Ledger(path).submissions == 20
+    assert sum(taken) == Ledger(path).submissions == 160
     assert Ledger(path).qpu_seconds == pytest.approx(10.0)
     with pytest.raises(BudgetSpent):
         solver_of(Service(), ledger=path, max_qpu_seconds=10.0).solve(FAMILY)
@@ -315,7 +318,7 @@ def test_what_a_killed_process_had_sent_stays_in_the_ledger(tmp_path):
         Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0).reserve([0.4])
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"not a ledger", b"\xff\xfe"])
+@pytest.mark.parametrize("damage", [b"{}", b"not a ledger", b"\xff\xfe"])
 def test_a_damaged_ledger_lifts_no_limit(tmp_path, damage):
     path = tmp_path / "qpu.ledger"
     Budget(Ledger(path)).reserve([0.4])
@@ -324,16 +327,90 @@ def test_a_damaged_ledger_lifts_no_limit(tmp_path, damage):
         Budget(Ledger(path), limit=1.0).reserve([0.1])
 
 
-def test_every_flipped_bit_of_a_ledger_is_noticed(tmp_path):
+@pytest.mark.parametrize("length", [1, 50, 4096, 6000, -20])
+def test_a_ledger_that_was_cut_lifts_no_limit(tmp_path, length):
     path = tmp_path / "qpu.ledger"
     Budget(Ledger(path)).reserve([0.4])
-    good = path.read_bytes()
-    for bit in range(0, 8 * len(good), 7):
-        damaged = bytearray(good)
-        damaged[bit // 8] ^= 1 << bit % 8
-        rewritten(path, damaged)
-        with pytest.raises(ValueError, match="damaged"):
-            Ledger(path).submissions  # noqa: B018
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ValueError, match=r"qpu.ledger .*damaged.* restore a copy"):
+        Budget(Ledger(path), limit=1.0).reserve([0.1])
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_process_killed_while_it_changes_a_ledger_changes_nothing_and_holds_up_nobody(tmp_path, before):
+    path = tmp_path / "qpu.ledger"
+    for _ in range(before):
+        Budget(Ledger(path)).reserve([0.4])
+    script = (
+        "import contextlib, os, signal, sys; from qpsbgd_qubo.annealers import ledger\n"
+        "transaction = ledger.transaction\n"
+        "@contextlib.contextmanager\n"
+        "def killed(*arguments, **options):\n"
+        "    with transaction(*arguments, **options) as connection:\n"
+        "        yield connection\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "ledger.transaction = killed\n"
+        "with ledger.Ledger(sys.argv[1]).changing() as counts: counts.submissions += 1\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -signal.SIGKILL
+    assert Ledger(path).submissions == before
+    Budget(Ledger(path)).reserve([0.4])
+    assert (Ledger(path).submissions, Ledger(path).qpu_seconds) == (before + 1, 0.4 * (before + 1))
+
+
+def test_a_ledger_makes_its_folders_once(tmp_path):
+    path = tmp_path / "new" / "folder" / "qpu.ledger"
+    for count in (1, 2):
+        with Ledger(path).changing() as counts:
+            counts.submissions += 1
+        assert Ledger(path).submissions == count
+
+
+def test_a_recording_is_no_ledger(solver_of, tmp_path):
+    solver_of(Service(), record=tmp_path / "run.chip").solve(FAMILY)
+    with pytest.raises(ValueError, match="not a ledger"):
+        Budget(Ledger(tmp_path / "run.chip")).reserve([0.1])
+
+
+def test_a_ledger_on_a_full_disk_sends_nothing_and_counts_what_it_had(solver_of, tmp_path, monkeypatch):
+    path, service = tmp_path / "qpu.ledger", Service()
+    solver = solver_of(service, ledger=path)
+    solver.solve(FAMILY)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "transaction", full)
+        with pytest.raises(OSError, match=r"qpu\.ledger was not changed: database or disk is full"):
+            solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 1
+    solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 2
+
+
+@contextlib.contextmanager
+def full(path, kind, *, write=False):
+    """A transaction on a disk without space."""
+    with sqlite_file.transaction(path, kind, write=write) as connection:
+        yield connection
+        if write:
+            connection.execute("PRAGMA max_page_count = 1")
+            connection.execute("CREATE TABLE more (number INTEGER)")
+
+
+@contextlib.contextmanager
+def not_writable(path, kind, *, write=False):
+    """A transaction on a file that can be opened and locked, but not changed."""
+    with sqlite_file.transaction(path, kind, write=write) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        yield connection
+
+
+@pytest.mark.parametrize("reason", ["in use", "a folder", "no journal"])
+def test_a_ledger_that_cannot_be_changed_is_noticed_before_anything_is_sent(solver_of, tmp_path, spoiled, reason):
+    path, service = tmp_path / "qpu.ledger", Service()
+    Budget(Ledger(path)).reserve([0.4])
+    spoiled(path, reason)
+    with pytest.raises(OSError, match=r"qpu\.ledger"):
+        solver_of(service, ledger=path).solve(FAMILY)
+    assert service.taken == 0
 
 
 @pytest.mark.parametrize("ledger", [3, 0.5, True])
@@ -349,17 +426,106 @@ def test_a_state_with_a_senseless_count_is_refused(solver_of, seconds):
         solver.load_state_dict({**solver.state_dict(), "qpu_seconds": seconds})
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), -1e9, float("inf"), None, "much"])
-def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, monkeypatch, seconds):
+@pytest.mark.parametrize("seconds", [-1e9, float("inf"), 0.0, b"", "much"])
+def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, seconds):
     path, service = tmp_path / "run.chip", Service()
-    with monkeypatch.context() as patched:
-        patched.setattr(submissions, "charged", lambda timing, estimate: seconds)
-        patched.setattr(Budget, "settle", lambda self, bill, seconds: None)
-        with contextlib.suppress(TypeError):  # after the answer was recorded
-            solver_of(service, record=path).solve(FAMILY)
+    solver_of(service, record=path).solve(FAMILY)
+    rewrite_row(path, "answers", 1, seconds=seconds)
     with pytest.raises(RecordingError, match="seconds must be"):
         solver_of(service, record=path, max_qpu_seconds=2.5 * PRICE).solve(FAMILY)
     assert service.taken == 1
+
+
+@pytest.fixture
+def spoiled(request, monkeypatch):
+    """A function that makes a file unfit to be changed, for a reason."""
+
+    def spoil(path, reason):
+        journal = path.with_name(f"{path.name}-journal")
+        match reason:
+            case "a folder":
+                path.unlink(), path.mkdir()
+            case "below a file":
+                path.unlink(), path.parent.rename(path.parent.with_name("away")), path.parent.write_text("a file")
+            case "no journal":
+                journal.unlink(missing_ok=True), journal.mkdir()
+            case "full":
+                monkeypatch.setattr(recordings, "transaction", full)
+            case "not writable":
+                monkeypatch.setattr(recordings, "transaction", not_writable)
+            case "in use":
+                monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)
+                other = sqlite3.connect(path, isolation_level=None)
+                other.execute("BEGIN IMMEDIATE")
+                request.addfinalizer(other.close)
+            case "a text":
+                path.write_text("weights")
+            case "cut":
+                path.write_bytes(path.read_bytes()[:-20])
+            case "a ledger":
+                path.unlink(), Budget(Ledger(path)).reserve([0.4])
+            case "read-only" | "read-only folder":
+                if os.geteuid() == 0:
+                    pytest.skip("root may write everywhere")
+                journal.unlink(missing_ok=True)
+                place = path if reason == "read-only" else path.parent
+                place.chmod(0o500)
+                request.addfinalizer(lambda: place.chmod(0o700))
+
+    return spoil
+
+
+@pytest.fixture(params=["dwave", "leap-hybrid", "virtual-qpu"])
+def recorder(request, solver_of, cache, monkeypatch):
+    """A function that makes a solver which records, and one that counts what was sent."""
+    if request.param == "leap-hybrid":
+        service = mocks.Service()
+        return lambda path: dwave.LeapHybrid(sampler=service, record=path, max_qpu_seconds=99), lambda: len(
+            service.sent
+        )
+    if request.param == "dwave":
+        service = Service()
+        return lambda path: solver_of(service, record=path), lambda: service.taken
+    sent, sample = [], VirtualChip.sample
+    monkeypatch.setattr(VirtualChip, "sample", lambda *args, **options: sent.append(1) or sample(*args, **options))
+    return lambda path: VirtualQPU(size=2, cache=cache, num_reads=2, record=path), lambda: len(sent)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("not writable", "in use", "full", "no journal", "a folder", "below a file", "read-only", "read-only folder"),
+        *("a text", "cut", "a ledger"),
+    ],
+)
+def test_a_recording_that_cannot_be_written_is_noticed_before_anything_is_sent(recorder, tmp_path, spoiled, reason):
+    (solver, sent), path = recorder, tmp_path / "folder" / "run.chip"
+    solver(path).solve(FAMILY)
+    before = sent()
+    spoiled(path, reason)
+    with pytest.raises(RecordingError if reason in ("a text", "cut", "a ledger") else OSError, match="folder"):
+        again = solver(path)
+        again.solve(FAMILY), again.solve(random_family(4, 2, 8, seed=1))
+    assert sent() == before == 1
+
+
+@pytest.mark.parametrize("reason", ["full", "below a file", "in use"])
+def test_a_recording_that_cannot_be_made_is_noticed_before_anything_is_sent(recorder, tmp_path, spoiled, reason):
+    (solver, sent), path = recorder, tmp_path / "folder" / "run.chip"
+    path.parent.mkdir(), path.touch()
+    spoiled(path, reason)
+    with pytest.raises(OSError, match="folder"):
+        solver(path).solve(FAMILY)
+    assert sent() == 0
+
+
+def test_a_recording_of_another_run_is_noticed_before_anything_is_sent(solver_of, tmp_path):
+    path, services = tmp_path / "run.chip", (Service(), Service())
+    first, second = (solver_of(service, record=path) for service in services)
+    second.connect(), first.solve(FAMILY)
+    with pytest.raises(RecordingError, match="was changed by another run"):
+        second.solve(FAMILY)
+    assert [service.taken for service in services] == [1, 0]
 
 
 def test_a_pickled_solver_goes_on_from_the_count(solver_of):
@@ -384,17 +550,19 @@ def test_an_earlier_state_does_not_lower_the_count(solver_of):
         solver.solve(FAMILY)
 
 
-def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp_path):
-    service = Service()
-    solver = solver_of(service, record=tmp_path / "run.chip")
+@pytest.mark.parametrize("ledger", [None, "qpu.ledger"])
+def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp_path, ledger):
+    service, families = Service(), [FAMILY, random_family(4, 2, 8, seed=1)]
+    options = {"record": tmp_path / "run.chip", "ledger": ledger and tmp_path / ledger}
+    solver = solver_of(service, **options)
     state = solver.state_dict()
     for _ in range(3):
         solver.load_state_dict(state)
-        solver.solve(FAMILY)
-    assert service.taken == solver.submissions == 1
-    again = solver_of(service, record=tmp_path / "run.chip")
-    again.solve(FAMILY)
-    assert (again.submissions, again.qpu_seconds) == (1, solver.qpu_seconds)
+        solver.solve(families[0]), solver.solve(families[1])
+    assert service.taken == solver.submissions == 2
+    again = solver_of(service, **options)
+    again.solve(families[0]), again.solve(families[1])
+    assert (again.submissions, again.qpu_seconds) == (2, pytest.approx(solver.qpu_seconds))
 
 
 def test_a_spent_budget_can_be_pickled():

@@ -18,7 +18,7 @@ from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers.budget import BudgetSpent
-from qpsbgd_qubo.annealers.frame_file import RecordingError
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 

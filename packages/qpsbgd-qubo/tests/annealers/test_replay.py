@@ -1,7 +1,9 @@
 import contextlib
 import copy
-import struct
-import zlib
+import signal
+import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip("dimod", reason="needs dimod")
 pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 import torch
+from crafted_rows import rows
 from rewriting import rewritten
 
 pytest.importorskip("dwave.graphs")
@@ -19,8 +22,9 @@ pytest.importorskip("minorminer")
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
-from qpsbgd_qubo.annealers import frame_file, recordings, submissions, tiles
-from qpsbgd_qubo.annealers.frame_file import RecordingError
+from qpsbgd_qubo.annealers import recordings, sqlite_file, submissions, tiles
+from qpsbgd_qubo.annealers.budget import Budget
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay, _limits
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 
@@ -105,7 +109,7 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, 
 
     checkpoint = training(virtual("killed"), kill_at=killed_at)
     assert torch.equal(training(virtual("killed"), state=checkpoint), whole)
-    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
 def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(cache, tmp_path, monkeypatch):
@@ -132,89 +136,86 @@ def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(c
     assert len(sent) == 1
 
 
-def test_a_torn_last_frame_is_dropped_and_written_again(record, cache):
+def killed(path, cache, *, answers, how):
+    """Record so many answers in a process that is killed by the line `how` with the last."""
+    script = (
+        "import os, signal, sys\n"
+        "from contextlib import contextmanager\n"
+        "from pathlib import Path\n"
+        "from qpsbgd.testing import random_family\n"
+        "from qpsbgd_qubo.annealers import recordings\n"
+        "from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU\n"
+        "solver = VirtualQPU(size=3, cache=Path(sys.argv[2]), num_reads=5, record=sys.argv[1])\n"
+        "for seed in range(int(sys.argv[3])): solver.solve(random_family(4, 3, 8, seed=seed))\n"
+        "transaction = recordings.transaction\n"
+        "def die(*arguments): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "@contextmanager\n"
+        "def half_written(*arguments, write=False):\n"
+        "    with transaction(*arguments, write=write) as connection:\n"
+        "        yield connection\n"
+        "        if write:\n"
+        "            connection.execute('PRAGMA cache_size = 1')\n"  # pages go to the disk at once
+        "            for column in ('fields', 'spins'):\n"
+        "                connection.execute(f'UPDATE answers SET {column} = zeroblob(300000)')\n"
+        "            die()\n"
+        f"{how}\n"
+        "solver.solve(random_family(4, 3, 8, seed=int(sys.argv[3])))\n"
+    )
+    command = [sys.executable, "-c", script, path, cache, str(answers - 1)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "recordings.Recording._add = die",
+        "recordings.transaction = half_written",
+        "recordings.Recording._prepare = die",
+    ],
+    ids=["before", "within", "before it was sent"],
+)
+def test_a_process_killed_as_an_answer_is_written_loses_no_other(record, cache, tmp_path, how):
     path, families, spins = record
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-7])
-    assert len(recordings.Recording(path)) == 2
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    killed(tmp_path / "killed", cache, answers=3, how=how)
+    assert len(recordings.Recording(tmp_path / "killed")) == 2
+    replay = Replay(tmp_path / "killed")
+    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families[:2], spins, strict=False))
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "killed")
     assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    assert path.read_bytes() == whole
+    assert rows(tmp_path / "killed") == rows(path)
 
 
-def test_a_long_torn_frame_leaves_nothing_behind(record, cache):
+def test_a_process_killed_as_it_makes_the_file_holds_up_nobody(record, cache, tmp_path):
+    killed(tmp_path / "killed", cache, answers=1, how="recordings.transaction = half_written")
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "killed")
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(*record[1:], strict=True))
+    assert rows(tmp_path / "killed") == rows(record[0])
+
+
+def test_a_recording_that_was_cut_is_refused(record, cache):
     path, families, _ = record
     whole = path.read_bytes()
-    last = recordings.Recording(path)._answers[-1]
-    head = frame_file._HEAD.pack(b"answer", 10**6, bytes(32))
-    path.write_bytes(whole[:last] + head + struct.pack("<I", zlib.crc32(head)) + bytes(50_000))
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    for family in families:
-        solver.solve(family)
-    assert path.read_bytes() == whole
+    for length in (1, 50, 3000, 4096, 10000, len(whole) - 4096, len(whole) - 20, len(whole) - 1):
+        rewritten(path, whole[:length])
+        for solver in (lambda: Replay(path), lambda: VirtualQPU(size=3, cache=cache, num_reads=5, record=path)):
+            with pytest.raises(RecordingError, match=r"run\.chip .*damaged: .*sqlite3 FILE \.recover"):
+                solver().solve(families[0])
 
 
-@pytest.mark.parametrize("tail", [bytes(5000), bytes(20), b"\xff" * 300, b"answer\0\0" * 40], ids=str)
-def test_bytes_after_the_last_good_frame_are_dropped_and_written_over(record, cache, tail):
-    """A crashed file system leaves zeros, or what was on the disk before."""
-    path, families, spins = record
-    whole = path.read_bytes()
-    path.write_bytes(whole + tail)
-    assert (len(recordings.Recording(path)), recordings.Recording(path).torn) == (3, len(tail))
-    replay = Replay(path)
-    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    for family in [*families, random_family(4, 3, 8, seed=7)]:
-        solver.solve(family)
-    assert path.read_bytes().startswith(whole) and len(recordings.Recording(path)) == 4
-
-
-@pytest.mark.parametrize("kept", [0, 10, 60, 100])
-def test_a_last_frame_that_is_zeros_from_some_byte_on_is_dropped(record, cache, kept):
-    """The file has its full length, but the last blocks never reached the disk."""
-    path, families, spins = record
-    whole = path.read_bytes()
-    at = recordings.Recording(path)._answers[-1] + kept
-    path.write_bytes(whole[:at] + bytes(len(whole) - at))
-    assert len(recordings.Recording(path)) == 2
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("tail", [b"", bytes(500)], ids=["", "zeros"])
-def test_zeros_with_a_good_frame_after_them_are_refused(record, tail):
-    """Otherwise good answers would be written over."""
+def test_a_damaged_page_is_refused(record, cache):
+    """Otherwise wrong answers might be given, or good ones written over."""
     path, families, _ = record
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        pages = [page for (page,) in connection.execute("SELECT rootpage FROM sqlite_master")]
     whole = path.read_bytes()
-    first, second = recordings.Recording(path)._answers[:2]
-    for begin, end in ((first, second), (first, first + 48), (first + 60, second)):
-        rewritten(path, whole[:begin] + bytes(end - begin) + whole[end:] + tail)
-        with pytest.raises(RecordingError, match="damaged at byte"):
-            Replay(path).solve(families[0])
-
-
-def test_a_broken_length_is_not_taken_for_a_torn_end(record):
-    """Otherwise all answers after it would be dropped and written over."""
-    path, _, _ = record
-    whole = bytearray(path.read_bytes())
-    whole[recordings.Recording(path)._answers[0] + 14] ^= 1
-    path.write_bytes(whole)
-    with pytest.raises(RecordingError, match="damaged at byte"):
-        recordings.Recording(path)
-
-
-def test_no_broken_byte_goes_unnoticed(record):
-    """A flipped bit anywhere raises, or the file is read up to the torn end; never a wrong answer."""
-    path, families, spins = record
-    whole = path.read_bytes()
-    for at in range(0, len(whole), max(1, len(whole) // 150)):
-        rewritten(path, whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-        with pytest.raises(RecordingError, match=r"damaged|not a recording|no complete header|ends after"):
-            solver = Replay(path)
-            for family, answer in zip(families, spins, strict=True):
-                assert torch.equal(solver.solve(family).spins, answer)
-            recordings.Recording(path).verify()
+    for page in pages:
+        for begin, damage in ((0, bytes(4096)), (3, b"\xff"), (5, b"\1\1")):
+            at = 4096 * (page - 1) + begin
+            rewritten(path, whole[:at] + damage + whole[at + len(damage) :])
+            with pytest.raises(RecordingError, match="damaged"):
+                Replay(path).solve(families[0])
+            with pytest.raises(RecordingError, match="damaged"):
+                VirtualQPU(size=3, cache=cache, num_reads=5, record=path).solve_all([*families, random_family(4, 3, 8)])
 
 
 def test_a_recording_is_not_gone_on_with_under_other_options(record, cache):
@@ -250,8 +251,8 @@ def test_a_recorded_runs_state_needs_the_recording(record, cache):
 
 
 def test_recordings_are_compact(record):
-    """Three answers of 5 reads of 12 qubits, the chip's 128 qubits with their couplers, and the tiles."""
-    assert record[0].stat().st_size < 12_000
+    """The chip's 128 qubits with their couplers, the tiles, and three answers of 5 reads of 12 qubits."""
+    assert record[0].stat().st_size < 10 * 4096
 
 
 def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
@@ -263,28 +264,32 @@ def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
     first.solve(random_family(4, 3, 8, seed=7))
     with pytest.raises(RecordingError, match="changed by another run"):
         second.solve(random_family(4, 3, 8, seed=8))
-    found = recordings.Recording(path)
-    found.verify()
-    assert len(found) == 4
+    assert len(recordings.Recording(path)) == 4
 
 
-def test_a_full_disk_at_the_beginning_leaves_no_file_and_the_next_try_writes_a_whole_one(tmp_path, cache, monkeypatch):
-    path = tmp_path / "run.chip"
+def test_a_full_disk_loses_the_answer_that_came_and_the_next_try_writes_it(record, cache, monkeypatch):
+    path, families, spins = record
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
-    family = random_family(4, 3, 8)
+    for family in families:
+        solver.solve(family)
 
     @contextlib.contextmanager
-    def full(place):
-        raise OSError(28, "No space left on device")
-        yield
+    def full(*arguments, write=False):
+        with sqlite_file.transaction(*arguments, write=write) as connection:
+            connection.execute(f"PRAGMA max_page_count = {path.stat().st_size // 4096}")
+            yield connection
 
+    family = random_family(12, 3, 8)
     with monkeypatch.context() as patch:
-        patch.setattr(frame_file, "writing", full)
-        with pytest.raises(OSError, match="No space"):
+        patch.setattr(recordings, "transaction", full)
+        with pytest.raises(OSError, match="disk is full"):
             solver.solve(family)
-    assert not path.exists()
-    spins = solver.solve(family).spins
-    assert torch.equal(Replay(path).solve(family).spins, spins)
+    assert len(recordings.Recording(path)) == 3
+    answer = solver.solve(family).spins
+    replay = Replay(path)
+    assert all(
+        torch.equal(replay.solve(f).spins, s) for f, s in zip([*families, family], [*spins, answer], strict=True)
+    )
 
 
 def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_path, cache, monkeypatch):
@@ -343,18 +348,18 @@ def test_a_recording_gives_spins_and_times_back_as_the_chip_gave_them(tmp_path, 
     plain, given = recordings.Recording._add, []
 
     def added(recording, problem, answer):
-        given.append(answer)
+        given.append((problem, answer))
         plain(recording, problem, answer)
 
     monkeypatch.setattr(recordings.Recording, "_add", added)
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "run.chip")
     for seed in range(2):
         solver.solve(random_family(4, 3, 8, seed=seed))
-    recording = recordings.Recording(tmp_path / "run.chip")
-    for at, answer in zip(recording._answers, given, strict=True):
-        _, found = recording._answer(at)
-        assert found.spins.dtype == answer.spins.dtype and (found.spins == answer.spins).all()
-        assert (found.timing, found.seconds) == (answer.timing, answer.seconds)
+    replayed = recordings.Recording(tmp_path / "run.chip")
+    problems, answers = zip(*given, strict=True)
+    for answer, kept in zip(answers, replayed.answers(problems, Budget()), strict=True):
+        assert kept.spins.dtype == answer.spins.dtype and (kept.spins == answer.spins).all()
+        assert (kept.timing, kept.seconds) == (answer.timing, answer.seconds)
 
 
 @pytest.mark.parametrize("pairs", [[], [[1, 3.0, 5.0]], [[1, 3.0], [2]], [[0, 3.0]], [[1, float("nan")]]])

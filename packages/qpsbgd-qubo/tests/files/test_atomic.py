@@ -2,7 +2,6 @@ import errno
 import os
 import resource
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qpsbgd_qubo.files import atomic
-from qpsbgd_qubo.files.atomic import check_writable, locked, writing
+from qpsbgd_qubo.files.atomic import check_writable, writing
 
 
 def write(path, content):
@@ -181,26 +180,6 @@ def test_what_another_machine_writes_is_left_alone(tmp_path, monkeypatch):
             slow.write(b"slow")
     assert (tmp_path / "a").read_bytes() == b"slow"
     assert names(tmp_path) == ["a"]
-
-
-def test_a_lock_waits_for_another_machine_and_names_it(tmp_path, monkeypatch):
-    link = tmp_path / ".a.machine"
-    link.symlink_to("elsewhere")
-    monkeypatch.setattr(atomic.time, "sleep", lambda seconds: link.unlink())  # the other machine is done
-    with locked(tmp_path / "a"):
-        assert str(link.readlink()) == socket.gethostname()
-    assert names(tmp_path) == [".a.lock"]
-    link.symlink_to("elsewhere")
-    monkeypatch.setattr(atomic, "PATIENCE", 0)
-    with pytest.raises(OSError, match="elsewhere was stopped"), locked(tmp_path / "a"):
-        pass
-
-
-def test_a_link_of_this_machine_is_left_by_a_killed_process(tmp_path):
-    (tmp_path / ".a.machine").symlink_to(socket.gethostname())
-    with locked(tmp_path / "a"):
-        pass
-    assert names(tmp_path) == [".a.lock"]
 
 
 def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path, monkeypatch):

@@ -55,10 +55,5 @@ def test_a_recording_is_checked_and_described(tmp_path):
     assert re.search(r"answers +3", out)
     assert re.search(r"chip +virtual-pegasus-3", out)
     assert re.search(r"QPU time +27.96 ms", out)  # three times 8.5 ms and 10 reads of 82 µs
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
-    path.write_bytes(whole[:-20] + b"x" * 20)
-    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
-    path.write_bytes(whole[:2000] + b"x" * 20 + whole[2020:])
+    path.write_bytes(path.read_bytes()[:-20])
     assert "damaged" in str(called("recording", path).exception)

@@ -41,5 +41,5 @@ def delete_answers(result: Path) -> None:
     with os.scandir(result.parent) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(result.stem)]
     for name in names:
-        if name.endswith(".chip"):
+        if name.endswith((".chip", ".chip-journal")):
             result.with_name(name).unlink()

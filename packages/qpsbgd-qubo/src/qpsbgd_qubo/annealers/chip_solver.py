@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
-from qpsbgd_qubo.annealers.frame_file import RecordingError
 from qpsbgd_qubo.annealers.packing import Job, decode, pack, plan
 from qpsbgd_qubo.annealers.reads import Reads, Samples
-from qpsbgd_qubo.annealers.recordings import Recording
+from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Answer
 from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of

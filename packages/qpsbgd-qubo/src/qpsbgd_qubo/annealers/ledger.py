@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qpsbgd_qubo.files.atomic import locked, with_checksum, without_checksum, writing
+from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
 from qpsbgd_qubo.solvers.options import COUNT, NOT_NEGATIVE
+
+_KIND = Kind(
+    "ledger",
+    ValueError,
+    "nothing is sent: restore a copy, or choose another file to count from zero",
+    application_id=0x51504C44,  # "QPLD"
+    version=1,
+    statements=(
+        "CREATE TABLE spent (number INTEGER PRIMARY KEY, submissions INTEGER NOT NULL, qpu_seconds REAL NOT NULL)",
+        "CREATE TABLE recorded (recording TEXT PRIMARY KEY, answers INTEGER NOT NULL)",
+        "INSERT INTO spent VALUES (1, 0, 0.0)",
+    ),
+)
 
 
 @dataclass
@@ -31,9 +45,10 @@ class Ledger:
     """Counts submissions and QPU time of all solvers that are given it.
 
     Args:
-        path: A file that several processes can share, also on several machines; it is made with the first submission.
-            Every change is written under a lock before anything is sent, so what a killed process had sent stays
-            counted. None counts in memory, for the threads and solvers of one process.
+        path: An SQLite file that several processes can share; it is made with the first submission. Every change is a
+            transaction, committed before anything is sent, so what a killed process had sent stays counted. On network
+            file systems whose locks do not reach other machines, give each machine a ledger of its own. None counts in
+            memory, for the threads and solvers of one process.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -60,22 +75,24 @@ class Ledger:
                 yield counts
                 self._counts = counts
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
-            counts = self._read()
+        with transaction(self.path, _KIND, write=True) as connection:
+            counts = _counts(connection, self.path)
+            before = set(counts.recorded.items())
             yield counts
-            with writing(self.path) as file:
-                file.write(with_checksum(dataclasses.asdict(counts)))
+            connection.execute("REPLACE INTO spent VALUES (1, ?, ?)", (counts.submissions, counts.qpu_seconds))
+            connection.executemany("REPLACE INTO recorded VALUES (?, ?)", counts.recorded.items() - before)
 
     def _read(self) -> Counts:
-        if self.path is None:
+        if self.path is None or is_new(self.path):
             return self._counts
-        try:
-            return Counts(**without_checksum(self.path.read_bytes()))
-        except FileNotFoundError:
-            return Counts()
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"the ledger {self.path} is damaged: {error}; nothing is sent: restore it, or choose another file to "
-                "count from zero"
-            ) from error
+        with transaction(self.path, _KIND) as connection:
+            return _counts(connection, self.path)
+
+
+def _counts(connection: sqlite3.Connection, path: Path) -> Counts:
+    check(connection, path, _KIND)
+    try:
+        [(submissions, qpu_seconds)] = connection.execute("SELECT submissions, qpu_seconds FROM spent")
+        return Counts(submissions, qpu_seconds, dict(connection.execute("SELECT recording, answers FROM recorded")))
+    except (TypeError, ValueError) as error:
+        raise _KIND.damaged(path, error) from error

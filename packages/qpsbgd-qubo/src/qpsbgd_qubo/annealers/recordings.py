@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qpsbgd_qubo.annealers.budget import Budget
-from qpsbgd_qubo.annealers.frame_file import FrameFile, RecordingError
+from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Submission
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, POSITIVE
 
 Chains = list[list[list[int]]]
 
-_ANSWER = {"digest": str, "structure": str, "parameters": dict, "timing": dict, "seconds": object, "shape": list}
+
+class RecordingError(RuntimeError):
+    """A recording that is damaged, too short, or of another run."""
+
+
+_KIND = Kind(
+    "recording",
+    RecordingError,
+    "use a copy, or save what can be read into a new file: sqlite3 FILE .recover | sqlite3 NEW",
+    application_id=0x51505243,  # "QPRC"
+    version=1,
+    statements=(
+        # Texts are JSON, apart from digests, and blobs are arrays of `Submission`; fields and couplings, which only
+        # people read, are compressed by zlib. Spins have a bit each, and every read begins with a new byte.
+        "CREATE TABLE header (number INTEGER PRIMARY KEY, content TEXT NOT NULL)",
+        "CREATE TABLE tiles (spins INTEGER PRIMARY KEY, chains TEXT NOT NULL)",
+        "CREATE TABLE graphs (structure TEXT PRIMARY KEY, qubits BLOB NOT NULL, edges BLOB NOT NULL)",
+        "CREATE TABLE answers (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, structure TEXT NOT NULL, "
+        "parameters TEXT NOT NULL, fields BLOB NOT NULL, couplings BLOB NOT NULL, "
+        "reads INTEGER NOT NULL, spins BLOB NOT NULL, timing TEXT NOT NULL, seconds REAL NOT NULL)",
+    ),
+)
 
 
 class Recording(Link):
@@ -26,7 +50,7 @@ class Recording(Link):
     weights. Every problem must be the one that was recorded in its place.
 
     Args:
-        path: The file; made when the first answer comes, if it is not there.
+        path: An SQLite file; it is opened, or made, and written to before anything is sent.
         live: Where further answers come from, or None to answer from the file alone.
         header: What must be equal between the run that recorded and this one: options, chip. None takes any.
     """
@@ -34,14 +58,12 @@ class Recording(Link):
     def __init__(self, path: str | Path, live: Link | None = None, *, header: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path).expanduser()
         self.tiles: dict[int, Chains] = {}
-        self._file = FrameFile(self.path, kinds=("header", "tiles", "graph", "answer"))
         self._live = live
-        self._answers: list[int] = []
-        self._structures: dict[str, int] = {}
-        self._new_tiles: list[int] = []
-        self._position = 0
-        if self.path.exists():
-            self.header = self._scan()
+        self._exists = not is_new(self.path)
+        self._count = self._position = 0
+        self._written: set[int | str] = set()  # sizes of tiles, and structures, that this run knows to be in the file
+        if self._exists:
+            self.header = self._read()
             for name, value in json.loads(json.dumps(header or {})).items():
                 if self.header.get(name) != value:
                     was, now = (repr(v)[:80] for v in (self.header.get(name), value))
@@ -50,12 +72,12 @@ class Recording(Link):
                         "or record into a new file"
                     )
         elif live is None:
-            raise FileNotFoundError(f"there is no recording {self.path}; make one with a solver's option `record`")
+            raise FileNotFoundError(f"there is no recording in {self.path}; make one with a solver's option `record`")
         else:
             self.header = dict(header or {})
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return self._count
 
     def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
         """Recorded answers first, then live ones; each counts once, however often it is given."""
@@ -67,11 +89,11 @@ class Recording(Link):
             yield answer
         rest = problems[known:]
         if rest and self._live is None:
-            cut = f", or the file was cut off: they are followed by {self.torn} bytes of an incomplete answer"
             raise RecordingError(
                 f"{self.path} ends after {len(self)} answers, but the run needs another; the recorded run was shorter"
-                f"{cut if self.torn else ''}"
             )
+        if rest:
+            self._prepare(rest)
         for problem, answer in zip(rest, self._live.answers(rest, budget) if self._live else (), strict=True):
             self._add(problem, answer)
             self._position = len(self)
@@ -80,20 +102,13 @@ class Recording(Link):
 
     def keep_tiles(self, spins: int, chains: Chains) -> None:
         """Remember the tiles in use, so that a replay needs neither their search nor the same version of it."""
-        if spins not in self.tiles:
-            self.tiles[spins] = chains
-            self._new_tiles.append(spins)  # written with the next answer: no file is made before something was sent
-
-    def verify(self) -> float:
-        """Read every answer; returns the QPU time that was counted for them, in seconds."""
-        for at in self._structures.values():
-            self._file.read(at)
-        return sum(self._answer(at)[1].seconds for at in self._answers)
+        self.tiles.setdefault(spins, chains)  # written with the next problem
 
     @property
-    def torn(self) -> int:
-        """Bytes after the last good frame: what a killed run or a crashed file system left."""
-        return self._file.torn
+    def qpu_seconds(self) -> float:
+        """QPU time that was counted for all answers."""
+        with transaction(self.path, _KIND) as connection:
+            return float(connection.execute("SELECT TOTAL(seconds) FROM answers").fetchone()[0])
 
     def close(self) -> None:
         """Close the live link; the file is complete after every answer."""
@@ -115,87 +130,74 @@ class Recording(Link):
         self._position = position
 
     def _recorded(self, problem: Submission) -> Answer:
-        meta, answer = self._answer(self._answers[self._position])
-        if meta["digest"] != problem.digest:
-            raise RecordingError(
-                f"answer {self._position} of {self.path} belongs to another problem: "
-                f"{self._difference(problem, meta)}; replay with the data, seeds and options of the recorded run, or "
-                "record into a new file"
-            )
-        if answer.spins.shape[1] != len(problem.qubits):
-            raise RecordingError(
-                f"answer {self._position} of {self.path} must have {len(problem.qubits)} qubits as its problem has, "
-                f"got {answer.spins.shape[1]}; use another copy of it"
-            )
-        return answer
-
-    def _answer(self, at: int) -> tuple[dict[str, Any], Answer]:
-        """The frame of an answer, its parts checked: a file may have a right checksum and be made by hand."""
-        meta, arrays = self._meta(at, _ANSWER)
+        query = "SELECT digest, structure, parameters, reads, spins, timing, seconds FROM answers WHERE number = ?"
+        with transaction(self.path, _KIND) as connection:
+            row = connection.execute(query, (self._position + 1,)).fetchone()
         try:
-            seconds = POSITIVE.checked("seconds", meta["seconds"])
-            reads, qubits = (AT_LEAST_ONE.checked("reads and qubits", number) for number in meta["shape"])
-            timing = {name: float(value) for name, value in meta["timing"].items()}
-            spins = arrays["spins"]
-            if spins.dtype != np.uint8 or spins.shape != (reads, -(-qubits // 8)):
-                raise ValueError(f"spins must be {reads} × {qubits} bits, got shape {spins.shape} of {spins.dtype}")
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise self._file.damaged(at, str(error)) from error
-        bits = np.unpackbits(spins, axis=1, count=qubits)
-        return meta, Answer(2 * bits.astype(np.int8) - 1, timing, seconds)
+            digest, structure, parameters, reads, packed, timing, seconds = row
+            if digest != problem.digest:
+                raise RecordingError(
+                    f"answer {self._position} of {self.path} belongs to another problem: "
+                    f"{_difference(problem, structure, json.loads(parameters))}; replay with the data, seeds and "
+                    "options of the recorded run, or record into a new file"
+                )
+            shape = AT_LEAST_ONE.checked("reads", reads), -(-len(problem.qubits) // 8)
+            bits = np.unpackbits(np.frombuffer(packed, np.uint8).reshape(shape), axis=1, count=len(problem.qubits))
+            timing = {name: float(value) for name, value in json.loads(timing).items()}
+            return Answer(2 * bits.astype(np.int8) - 1, timing, POSITIVE.checked("seconds", seconds))
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise _KIND.damaged(self.path, f"answer {self._position}: {error}") from error
 
-    def _meta(self, at: int, parts: Mapping[str, type]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """The frame at that byte, if its content has these parts."""
-        meta, arrays = self._file.read(at)
-        for name, kind in parts.items():
-            if not isinstance(meta.get(name), kind):
-                raise self._file.damaged(at, f"{name} must be of type {kind.__name__}, got {meta.get(name)!r:.40}")
-        return meta, arrays
-
-    def _difference(self, problem: Submission, meta: dict[str, Any]) -> str:
-        if meta["structure"] != problem.structure:
-            return "it uses other qubits or couplers (another chip, other tiles or layers)"
-        if meta["parameters"] != dict(problem.parameters):
-            return f"it was sent with {meta['parameters']}, not {dict(problem.parameters)}"
-        return "its fields or couplings differ"
+    def _prepare(self, problems: Sequence[Submission]) -> None:
+        """Write what the answers will refer to; if that fails, nothing has been sent."""
+        tiles = {spins: json.dumps(chains) for spins, chains in self.tiles.items() if spins not in self._written}
+        graphs = {each.structure: each for each in problems if each.structure not in self._written}
+        with self._changing() as connection:
+            if tiles or graphs:  # always before the first problems, so that the file is tried
+                connection.execute("REPLACE INTO header VALUES (1, ?)", (json.dumps(self.header),))
+                connection.executemany("INSERT OR IGNORE INTO tiles VALUES (?, ?)", tiles.items())
+                rows = [(name, each.qubits.tobytes(), each.edges.tobytes()) for name, each in graphs.items()]
+                connection.executemany("INSERT OR IGNORE INTO graphs VALUES (?, ?, ?)", rows)
+        self._exists = True
+        self._written.update(tiles, graphs)
 
     def _add(self, problem: Submission, answer: Answer) -> None:
-        if not self._file.size:
-            self._file.append("header", self.header)
-        while self._new_tiles:
-            spins = self._new_tiles[-1]
-            self._file.append("tiles", {"spins": spins, "chains": self.tiles[spins]})
-            self._new_tiles.pop()
-        if problem.structure not in self._structures:
-            at = self._file.append("graph", {"digest": problem.structure}, qubits=problem.qubits, edges=problem.edges)
-            self._structures[problem.structure] = at
-        meta = {
-            "digest": problem.digest,
-            "structure": problem.structure,
-            "parameters": dict(problem.parameters),
-            "timing": dict(answer.timing),
-            "seconds": answer.seconds,
-            "shape": list(answer.spins.shape),
-        }
-        bits = np.packbits(answer.spins > 0, axis=1)
-        at = self._file.append("answer", meta, fields=problem.fields, couplings=problem.couplings, spins=bits)
-        self._answers.append(at)
+        spins = np.packbits(answer.spins > 0, axis=1).tobytes()
+        arrays = [zlib.compress(array.tobytes()) for array in (problem.fields, problem.couplings)]
+        parameters, timing = json.dumps(dict(problem.parameters)), json.dumps(dict(answer.timing))
+        row = problem.digest, problem.structure, parameters, *arrays, len(answer.spins), spins, timing, answer.seconds
+        with self._changing() as connection:
+            connection.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (self._count + 1, *row))
+        self._count += 1
 
-    def _scan(self) -> dict[str, Any]:
-        """Find the frames; returns the header's content."""
-        header: dict[str, Any] | None = None
-        for kind, at in self._file.scan():
-            if kind == "header":
-                header = self._file.read(at)[0]
-            elif kind == "answer":
-                self._answers.append(at)
-            elif kind == "graph":
-                self._structures[self._meta(at, {"digest": str})[0]["digest"]] = at
-            elif kind == "tiles":
-                meta = self._meta(at, {"spins": int, "chains": list})[0]
-                self.tiles[meta["spins"]] = meta["chains"]
-        if header is None:
-            raise RecordingError(
-                f"{self.path} has no complete header: it was cut off before the first answer; delete it"
-            )
-        return header
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """The file, if it is as this run left it."""
+        with transaction(self.path, _KIND, write=True) as connection:
+            query = "SELECT EXISTS (SELECT * FROM header), COALESCE(MAX(number), 0) FROM answers"
+            if connection.execute(query).fetchone() != (self._exists, self._count):
+                raise RecordingError(
+                    f"{self.path} was changed by another run, or by a copy of this solver; give every run its own file"
+                )
+            yield connection
+
+    def _read(self) -> dict[str, Any]:
+        """Check the file, and read everything but the answers; returns the header."""
+        with transaction(self.path, _KIND) as connection:
+            check(connection, self.path, _KIND)
+            try:
+                [(content,)] = connection.execute("SELECT content FROM header")
+                tiles = connection.execute("SELECT spins, chains FROM tiles")
+                self.tiles = {spins: json.loads(chains) for spins, chains in tiles}
+                [(self._count,)] = connection.execute("SELECT COALESCE(MAX(number), 0) FROM answers")
+                return dict(json.loads(content).items())
+            except (AttributeError, RecursionError, TypeError, ValueError) as error:
+                raise _KIND.damaged(self.path, error) from error
+
+
+def _difference(problem: Submission, structure: str, parameters: dict[str, Any]) -> str:
+    if structure != problem.structure:
+        return "it uses other qubits or couplers (another chip, other tiles or layers)"
+    if parameters != dict(problem.parameters):
+        return f"it was sent with {parameters}, not {dict(problem.parameters)}"
+    return "its fields or couplings differ"

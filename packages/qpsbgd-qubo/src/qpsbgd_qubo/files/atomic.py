@@ -11,7 +11,6 @@ import re
 import secrets
 import socket
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -23,8 +22,6 @@ except ImportError:  # on Windows, where what killed writers left is not removed
 
 MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 """This machine in the names of temporary files: locks on some network file systems hold on one machine only."""
-PATIENCE = 30.0
-"""Seconds to wait for another machine that changes a file, which takes milliseconds."""
 _SEAL = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
@@ -110,51 +107,6 @@ def check_writable(path: Path) -> None:
     if not _is_device(path):
         with _temporary(path, Path(os.path.realpath(path))):
             pass
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Only one thread of one process of one machine at a time is within this block for the same path; others wait.
-
-    The lock is on an empty file beside `path`, which stays there. Other machines, whose locks some network file systems
-    do not tell of, are kept out by a link with this machine's name, which is there as long as the block runs.
-
-    Raises:
-        OSError: This system or file system has no such locks or links, the folder is not writable, or another machine
-            has not removed its link for half a minute.
-    """
-    with path.with_name(f".{path.name}.lock").open("ab") as file:
-        if not _lock(file, wait=True):
-            raise OSError(
-                errno.ENOLCK, "this file system cannot lock files; choose a folder on a local disk", str(path)
-            )
-        link, machine = path.with_name(f".{path.name}.machine"), socket.gethostname()
-        _wait_for_machines(link, machine)
-        try:
-            yield
-        finally:
-            link.unlink(missing_ok=True)
-
-
-def _wait_for_machines(link: Path, machine: str) -> None:
-    """Make the link to this machine's name as soon as no other machine has it."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            link.symlink_to(machine)
-            return
-        except OSError as error:  # over SFTP not always FileExistsError
-            owner = None
-            with contextlib.suppress(OSError):
-                owner = str(link.readlink())
-            if owner == machine:
-                return  # of a process that was killed: whoever has the lock is the only one of this machine
-            if time.monotonic() > end:
-                hint = "this file system has no symbolic links; choose a folder on a local disk"
-                if owner:
-                    hint = f"if the machine {owner} was stopped while it changed the file, remove this link"
-                raise OSError(error.errno, hint, str(link)) from error
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import gzip
 import io
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
@@ -29,42 +28,24 @@ def gunzipped(file: IO[bytes], *, most: int = MOST_BYTES) -> io.BufferedReader:
     return io.BufferedReader(_Limited(gzip.GzipFile(fileobj=file), most))
 
 
-def inflated(data: bytes, *, most: int) -> bytes:
-    """What `zlib.compress` was given.
-
-    Raises:
-        ValueError: It is damaged, cut off, or longer than `most` bytes.
-    """
-    inflater = zlib.decompressobj()
-    try:
-        content = inflater.decompress(data, most)
-    except zlib.error as error:
-        raise ValueError(f"compressed data are damaged: {error}") from error
-    if not inflater.eof or inflater.unused_data:
-        raise ValueError(f"compressed data must end after at most {most} bytes, and with the frame")
-    return content
-
-
 class Arrays(Mapping[str, Array]):
     """The arrays of an `.npz` archive, each loaded when it is asked for.
 
     The size of the whole file is known from its headers before anything is allocated. Arrays in single precision stay
-    as they are, other numbers become double precision unless `as_stored`.
+    as they are, other numbers become double precision.
 
     Args:
         file: The archive, open as long as arrays are loaded.
         most: Bytes that all arrays together may take; a file that is larger itself may have its own size.
-        as_stored: Keep the type of every array.
 
     Raises:
         ValueError: It is not an archive of real arrays, or is damaged.
         MemoryError: The arrays take more than `most` bytes.
     """
 
-    def __init__(self, file: IO[bytes], *, most: int = MOST_BYTES, as_stored: bool = False) -> None:
+    def __init__(self, file: IO[bytes], *, most: int = MOST_BYTES) -> None:
         if not zipfile.is_zipfile(file):
             raise ValueError("is not a complete .npz archive of numpy; is the file cut off?")
-        self._as_stored = as_stored
         most = max(most, file.seek(0, io.SEEK_END))
         self._members: dict[str, tuple[zipfile.ZipInfo, np.dtype[Any]]] = {}
         with _damage():
@@ -80,7 +61,7 @@ class Arrays(Mapping[str, Array]):
         member, dtype = self._members[name]
         with _damage(), self._archive.open(member) as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
-        return array if self._as_stored or dtype == np.float32 else array.astype(np.float64)
+        return array if dtype == np.float32 else array.astype(np.float64)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members  # without loading it
@@ -110,7 +91,7 @@ class Arrays(Mapping[str, Array]):
                 f"array {name!r} has shape {shape} and type {dtype}, but {member.file_size} bytes with its header"
             )
         self._members[name] = member, dtype
-        return count * (dtype.itemsize if self._as_stored or dtype == np.float32 else 8)
+        return count * (4 if dtype == np.float32 else 8)
 
 
 class _Limited(io.RawIOBase):

@@ -48,24 +48,19 @@ def estimate(
 
 @app.command()
 def recording(file: Annotated[Path, typer.Argument(help="File written by a solver's option `record`.")]) -> None:
-    """Check a recording, answer by answer, and say what it holds."""
+    """Check a recording's file, and say what it holds."""
     from qpsbgd_qubo.annealers.recordings import Recording
 
     found = Recording(file)
-    seconds = found.verify()
     header = found.header
     chip = header.get("chip")
     facts = {
         "solver": header.get("solver", "?"),
         "chip": chip.get("name", "–") if isinstance(chip, dict) else "–",
         "answers": len(found),
-        "QPU time": _time(seconds),
+        "QPU time": _time(found.qpu_seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
     }
-    if found.torn:
-        facts["unfinished"] = (
-            f"{found.torn} bytes at the end: a run was killed there, or the file was cut off or damaged"
-        )
     for name, fact in facts.items():
         say_fact(name, str(fact))
 
