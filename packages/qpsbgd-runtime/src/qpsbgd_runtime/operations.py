@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qpsbgd_runtime.rules import Rules, are_finite, are_whole
+
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Kind = Literal["real", "bits", "int8", "uint8", "ints"]
@@ -25,6 +27,7 @@ SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
 """What layers with integer sums take."""
 
 _MOST_SUM = 2**31 - 1  # sums have 32 bits, in kernels and in C
+MODES = ("zeros", "reflect", "replicate", "circular")
 MOST_TAPS = 2**26
 """Pixels of all windows along the dimensions of images, for which there are tables; a window over 8000 of as many
 pixels has fewer."""
@@ -72,6 +75,22 @@ class Weights:
         ]
         return np.asarray(sum(planes[1:], planes[0]))
 
+    def rules(self, *, integer: bool) -> Rules:
+        """What the weights of a layer must be, with integer sums or without."""
+        right = len(self.shape) >= 2 and 0 not in self.array.shape and self.array.dtype in (bool, np.float32)
+        yield right, "real or binary weights, at least one"
+        numbers = self.coefficients
+        if not self.binary:
+            yield not integer and are_finite(self.array), "finite weights"
+        elif isinstance(numbers, np.ndarray):
+            right = are_finite(numbers) and numbers.shape == self.array.shape[:2] and not integer
+            yield right, "finite coefficients, one per plane and unit"
+        else:
+            right = isinstance(numbers, tuple) and all(isinstance(c, float) and np.isfinite(c) for c in numbers)
+            yield right, "finite coefficients"
+            right = len(numbers) == len(self.array) and (len(numbers) == 1 or not integer)
+            yield right, "one coefficient a plane"
+
 
 def words_of(bits: Array, word: int = 64) -> Array:
     """Booleans (…, n) as words (…, ⌈n / word⌉) of so many bits, 1 for +1; those that are not full end in zeros."""
@@ -89,7 +108,7 @@ class Window:
         stride: Steps between windows.
         sides: What is added before and after every dimension.
         dilation: Steps between the pixels of a window.
-        mode: What is added: "zeros", "reflect", "replicate" or "circular". Pools leave out what is added.
+        mode: What is added, one of `MODES`. Pools leave out what is added.
     """
 
     size: Shape
@@ -145,6 +164,16 @@ class Window:
         return np.where((taps >= 0) & (taps < size), taps, -1)
 
 
+def _window_rules(window: Any) -> Rules:
+    right = isinstance(window, Window) and window.mode in MODES
+    yield right, f"a window with a mode of {', '.join(MODES)}"
+    parts = (window.size, window.stride, window.dilation)
+    right = all(are_whole(part, least=1) and len(part) == len(window.size) for part in parts)
+    right = right and isinstance(window.sides, tuple) and len(window.sides) == len(window.size)
+    right = right and all(are_whole(pair, least=0) and len(pair) == 2 for pair in window.sides)
+    yield right and len(window.size) in (1, 2), "a window of whole numbers, in one or two dimensions"
+
+
 @dataclass(frozen=True, eq=False)
 class Operation:
     """One step of the computation.
@@ -171,6 +200,15 @@ class Operation:
     def count(self) -> int | None:
         """How many values go in; None for any number."""
         return 1
+
+    def rules(self) -> Rules:
+        """What its parts must be; raises whatever they raise that are not even of the right type."""
+        yield are_whole(self.inputs, least=0), "numbers of values"
+        yield from self._rules()
+
+    def _rules(self) -> Rules:
+        """The rules of the parts that operations of this kind have. As a rule none."""
+        yield from ()
 
     def result(self, *values: Value) -> Value:
         """What comes out of what goes in.
@@ -231,6 +269,11 @@ class Weighted(Operation):
         """Ints of whole numbers, reals of reals."""
         return "ints" if self.integer else "real"
 
+    def _rules(self) -> Rules:
+        are_weights = isinstance(self.weights, Weights) and isinstance(self.weights.array, np.ndarray)
+        yield are_weights and isinstance(self.integer, bool), "weights, and whether inputs are bits"
+        yield from self.weights.rules(integer=self.integer)
+
     def largest_sum(self, kind: Kind) -> int:
         """The largest sum of inputs of a kind, one of `SMALL`."""
         return math.prod(self.weights.shape[1:]) * {"bits": 1, "int8": 128}.get(kind, 255)
@@ -253,6 +296,10 @@ class Dense(Weighted):
     weights: Weights
     integer: bool = False
 
+    def _rules(self) -> Rules:
+        yield from super()._rules()
+        yield len(self.weights.shape) == 2, "weights (m, n)"
+
     def _shape(self, shape: Shape) -> Shape:
         units, inputs = self.weights.shape
         if shape[-1:] != (inputs,):
@@ -274,6 +321,13 @@ class Convolution(Weighted):
     window: Window
     groups: int = 1
     integer: bool = False
+
+    def _rules(self) -> Rules:
+        yield from super()._rules()
+        yield from _window_rules(self.window)
+        yield self.weights.shape[2:] == self.window.size, "weights of the window's size"
+        whole = are_whole((self.groups,), least=1) and not self.weights.shape[0] % self.groups
+        yield whole, "groups of as many units each"
 
     def window_for(self, shape: Shape) -> Window:
         """The same for all shapes."""
@@ -308,6 +362,10 @@ class Clip(Operation):
     low: float
     high: float
 
+    def _rules(self) -> Rules:
+        are_numbers = isinstance(self.low, int | float) and isinstance(self.high, int | float)
+        yield are_numbers and float(self.low) <= float(self.high), "two limits in order"
+
 
 @dataclass(frozen=True, eq=False)
 class MaxPool(Operation):
@@ -316,6 +374,9 @@ class MaxPool(Operation):
     window: Window
 
     takes = ("real", *SMALL, "ints")
+
+    def _rules(self) -> Rules:
+        yield from _window_rules(self.window)
 
     def window_for(self, shape: Shape) -> Window:
         """The same for all shapes."""
@@ -339,6 +400,13 @@ class AveragePool(Operation):
     counts_padding: bool
     dimensions: int
 
+    def _rules(self) -> Rules:
+        right = self.dimensions in (1, 2) and isinstance(self.counts_padding, bool)
+        yield right, "one or two dimensions, and whether padding counts"
+        if self.window is not None:
+            yield from _window_rules(self.window)
+            yield len(self.window.size) == self.dimensions, "a window of its dimensions"
+
     def window_for(self, shape: Shape) -> Window:
         """The window for images of this shape."""
         ones = (1,) * self.dimensions
@@ -357,6 +425,10 @@ class Reshape(Operation):
     shape: Shape
 
     takes = ("real", *SMALL, "ints")
+
+    def _rules(self) -> Rules:
+        right = are_whole(self.shape, least=-1) and 0 not in self.shape and self.shape.count(-1) <= 1
+        yield right, "a shape of whole numbers"
 
     def _shape(self, shape: Shape) -> Shape:
         count, known = math.prod(shape), math.prod(size for size in self.shape if size != -1)

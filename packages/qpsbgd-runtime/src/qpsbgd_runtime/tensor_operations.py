@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from qpsbgd_runtime.operations import Array, Operation, Shape
+from qpsbgd_runtime.rules import Rules, are_axes, are_finite, are_whole, is_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +22,10 @@ class Activation(Operation):
     function: str
     slope: float = 0.01
 
+    def _rules(self) -> Rules:
+        right = self.function in FUNCTIONS and isinstance(self.slope, float) and np.isfinite(self.slope)
+        yield bool(right), f"a function of {', '.join(FUNCTIONS)}, and a finite slope"
+
 
 FUNCTIONS = ("gelu", "gelu tanh", "hard sigmoid", "hard swish", "leaky relu", "sigmoid", "silu", "tanh")
 """The functions of `Activation`."""
@@ -29,6 +36,9 @@ class Softmax(Operation):
     """exp(x) / Σ exp(x) along one dimension."""
 
     axis: int
+
+    def _rules(self) -> Rules:
+        yield are_axes((self.axis,)), "a dimension"
 
     def _shape(self, shape: Shape) -> Shape:
         _axis(self.axis, shape)
@@ -42,6 +52,10 @@ class Normalize(Operation):
     eps: float
     centred: bool = True
 
+    def _rules(self) -> Rules:
+        right = isinstance(self.eps, float) and 0 <= self.eps < np.inf and isinstance(self.centred, bool)
+        yield right, "a positive number to add, and whether to centre"
+
 
 @dataclass(frozen=True, eq=False)
 class Mean(Operation):
@@ -49,6 +63,10 @@ class Mean(Operation):
 
     axes: tuple[int, ...]
     keep: bool = False
+
+    def _rules(self) -> Rules:
+        right = are_axes(self.axes) and len(self.axes) > 0 and isinstance(self.keep, bool)
+        yield right, "dimensions, and whether to keep them"
 
     def places(self, shape: Shape) -> Shape:
         """The dimensions, counted from the first, in order."""
@@ -65,6 +83,9 @@ class Transpose(Operation):
 
     order: Shape
 
+    def _rules(self) -> Rules:
+        yield are_axes(self.order), "an order of dimensions"
+
     def _shape(self, shape: Shape) -> Shape:
         if sorted(self.order) != list(range(len(shape))):
             raise ValueError(f"{len(self.order)} dimensions")
@@ -79,6 +100,10 @@ class Slice(Operation):
     start: int
     stop: int
     keep: bool = True
+
+    def _rules(self) -> Rules:
+        right = are_axes((self.axis,)) and are_whole((self.start, self.stop), least=0) and isinstance(self.keep, bool)
+        yield right, "a dimension, a start and a stop"
 
     def _shape(self, shape: Shape) -> Shape:
         axis = _axis(self.axis, shape)
@@ -101,6 +126,12 @@ class Take(Operation):
     places: Array
     fill: float = 0.0
 
+    def _rules(self) -> Rules:
+        right = are_axes((self.axis,)) and isinstance(self.fill, float) and bool(np.isfinite(self.fill))
+        yield right, "a dimension and a finite number to fill in"
+        places = self.places
+        yield is_list(places, "i4", "i8") and int(places.min()) >= -1, "places from 0 on, or -1 to fill in"
+
     def _shape(self, shape: Shape) -> Shape:
         axis, most = _axis(self.axis, shape), int(self.places.max())
         if most >= shape[axis]:
@@ -113,6 +144,10 @@ class Embedding(Operation):
     """The row of a table (rows, width) for every whole number."""
 
     table: Array
+
+    def _rules(self) -> Rules:
+        table = self.table
+        yield are_finite(table) and table.ndim == 2 and table.size > 0, "a finite table (rows, width)"
 
     def _shape(self, shape: Shape) -> Shape:
         return (*shape, self.table.shape[1])
@@ -136,6 +171,10 @@ class Combine(Operation):
 
     how: str
     constant: Array | None = None
+
+    def _rules(self) -> Rules:
+        yield self.how in COMBINATIONS, f"a way of {', '.join(COMBINATIONS)}"
+        yield self.constant is None or are_finite(self.constant), "a finite constant or none"
 
     @property
     def count(self) -> int:
@@ -163,6 +202,9 @@ class Concatenate(Operation):
     axis: int
 
     count = None
+
+    def _rules(self) -> Rules:
+        yield are_axes((self.axis,)), "a dimension"
 
     def _shape(self, first: Shape, *others: Shape) -> Shape:
         axis = _axis(self.axis, first)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from qpsbgd_runtime.operations import Array, Kind, Operation, Shape
+from qpsbgd_runtime.rules import Rules, are_whole, is_end, is_list
+
+_UNITS = "units along the first or the last dimension"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +30,11 @@ class Threshold(Operation):
 
     takes = ("ints",)
     gives = "bits"
+
+    def _rules(self) -> Rules:
+        yield is_end(self.axis), _UNITS
+        right = is_list(self.levels, "i4") and is_list(self.flipped, "?") and len(self.levels) == len(self.flipped)
+        yield right, "as many whole levels of 32 bits as directions"
 
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(self.levels), len(self.flipped)})
@@ -48,6 +59,13 @@ class Steps:
         return math.ldexp(1.0, self.exponent)
 
 
+def _are_steps(steps: Any) -> bool:
+    if not isinstance(steps, Steps) or not are_whole((steps.low, steps.high, steps.exponent), least=-128):
+        return False
+    most = 127 if steps.low < 0 else 255
+    return steps.low <= 0 < steps.high <= most and abs(steps.exponent) <= 120
+
+
 @dataclass(frozen=True, eq=False)
 class Quantize(Operation):
     """x / 2^exponent, rounded to the nearest whole number, ties to even ones, within low and high."""
@@ -58,6 +76,9 @@ class Quantize(Operation):
     def gives(self) -> Kind:
         """Numbers of 8 bits."""
         return self.steps.kind
+
+    def _rules(self) -> Rules:
+        yield _are_steps(self.steps), "whole numbers of 8 bits that count a power of two"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +112,21 @@ class Requantize(Operation):
         """Numbers of 8 bits."""
         return self.steps.kind
 
+    def _rules(self) -> Rules:
+        yield is_end(self.axis), _UNITS
+        lines, bounds = (self.factors, self.offsets), (self.lows, self.highs)
+        whole = all(is_list(part, "i4", "i8") for part in lines) and all(is_list(part, "i4") for part in bounds)
+        alike = whole and all(len(part) == len(self.factors) for part in (*lines, *bounds))
+        yield alike, "as many whole factors as offsets and bounds, these of 32 bits"
+        yield type(self.shift) is int and 0 <= self.shift <= 61, "a shift of 0 to 61 bits"
+        steps, lows, highs = self.steps, self.lows, self.highs
+        inside = _are_steps(steps) and not (lows < steps.low).any() and not (highs > steps.high).any()
+        yield inside, "results within their steps"
+        yield not (lows > highs).any(), "bounds in order"
+        for place in self.exceptions if isinstance(self.exceptions, tuple) else ("",):
+            right = are_whole(place, least=-(2**31)) and len(place) == 3 and 0 <= place[0] < len(self.factors)
+            yield right and steps.low <= place[2] <= steps.high, "exceptions of units, sums and results"
+
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(v) for v in (self.factors, self.offsets, self.lows, self.highs)})
 
@@ -112,6 +148,11 @@ class Scale(Operation):
 
     takes = ("real", "int8", "uint8", "ints")
     gives = "real"
+
+    def _rules(self) -> Rules:
+        yield is_end(self.axis), _UNITS
+        finite = all(is_list(v, "f4") and np.isfinite(v).all() for v in (self.factor, self.offset))
+        yield finite, "finite factors in float32"
 
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(self.factor), len(self.offset)} - {1})
