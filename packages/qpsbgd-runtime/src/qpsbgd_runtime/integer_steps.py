@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Value, words_of
+from qpsbgd_runtime.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Step, Value, words_of
 from qpsbgd_runtime.real_steps import real_program
 from qpsbgd_runtime.stages import Stage
-from qpsbgd_runtime.tensor_steps import Step
-from qpsbgd_runtime.unit_operations import Requantize, Threshold, per_unit
+from qpsbgd_runtime.unit_operations import Lines, Requantize, Threshold
 
 _FEW_CHANNELS = 8
 """Channels of each of several groups below which words of bits are so empty that real numbers are faster."""
@@ -70,7 +69,8 @@ def integer_layer(operations: Sequence[Operation], value: Value) -> Step:
         pooled = pool.window.rows_and_columns(positions[-len(pool.window.size) :])
         positions = (len(pooled[0]), len(pooled[1]))
     bits = kind == "bits" and (groups > 1 or signs[0].size > _FEW_INPUTS)
-    lines, dtype = _lines(last)
+    lines = last.lines if isinstance(last, Threshold | Requantize) else _NO_LINES
+    dtype = np.dtype("int32" if last is None else "int8" if last.gives == "bits" else last.gives)
     stored = np.dtype(np.int32 if last is None else np.uint8)
     given = (rows, columns, *pooled, *lines, np.empty((0, *positions, units), stored))
     compute = (_bits if bits else _bytes)(signs, kind, groups, (0, *image, channels), given)
@@ -117,18 +117,7 @@ def _bytes(signs: Array, kind: Kind, groups: int, images: Shape, rest: tuple[Any
     return compute if kind == "uint8" else lambda images, out: compute(images.view(np.uint8) ^ offset, out)
 
 
-def _lines(last: Operation | None) -> tuple[tuple[Any, ...], Any]:
-    """Factors, offsets, a shift, bounds and exceptions, and the type of the results."""
-    exceptions = np.zeros((0, 3), np.int64)
-    if isinstance(last, Requantize):
-        factors, offsets = (values.astype(np.int64) for values in (last.factors, last.offsets))
-        exceptions = np.array(last.exceptions, np.int64).reshape(-1, 3)
-        return (factors, offsets, last.shift, last.lows, last.highs, exceptions), np.dtype(last.steps.kind)
-    if isinstance(last, Threshold):  # 2 · (sum − level) + 1 within ±1
-        turns, one = np.where(last.flipped, -1, 1), np.ones(len(last.levels), np.int32)
-        return (2 * turns, turns * (1 - 2 * last.levels.astype(np.int64)), 0, -one, one, exceptions), np.int8
-    empty = np.zeros(0, np.int64)
-    return (empty, empty, 0, empty.astype(np.int32), empty.astype(np.int32), exceptions), np.int32
+_NO_LINES = Lines(*(np.zeros(0, np.int64),) * 2, 0, *(np.zeros(0, np.int32),) * 2, np.zeros((0, 3), np.int64))
 
 
 def narrow_convolution(operation: Convolution, value: Value) -> Step:
@@ -141,43 +130,3 @@ def narrow_convolution(operation: Convolution, value: Value) -> Step:
     real = Value("real", value.shape), Value("real", operation.shape_after(value.shape))
     program = real_program([Stage(replace(operation, integer=False), (0,), real[:1], real[1])], 1)
     return lambda x: program(x)[0].astype(np.int32)
-
-
-def requantize(operation: Threshold | Requantize, shape: Shape) -> Step:
-    """What lines make of sums that are needed elsewhere, too."""
-    (*parts, exceptions), dtype = _lines(operation)
-    given = [per_unit(one, operation.axis, shape) if isinstance(one, np.ndarray) else one for one in parts]
-    factors, offsets, shift, lows, highs = given
-    axis = 1 if operation.axis == 0 else -1
-
-    def run(sums: Array) -> Array:
-        found: Array = (factors * sums.astype(np.int64) + offsets >> shift).clip(lows, highs).astype(dtype)
-        for unit, at, result in exceptions:
-            place = (slice(None),) * (axis % sums.ndim) + (unit,)
-            found[place][sums[place] == at] = result
-        return found
-
-    return run
-
-
-def max_pool(operation: MaxPool, shape: Shape) -> Step:
-    """The largest of whole numbers, pixel by pixel of the window."""
-    window, after = operation.window, operation.shape_after(shape)
-    lines = list(zip(window.size, window.stride, window.dilation, after[1:], strict=True))
-    places: list[tuple[Any, ...]] = [
-        tuple(
-            slice(at * gap, at * gap + stride * (count - 1) + 1, stride)
-            for at, (_, stride, gap, count) in zip(pixel, lines, strict=True)
-        )
-        for pixel in np.ndindex(*window.size)
-    ]
-
-    def pool(x: Array) -> Array:
-        if any(map(any, window.sides)):
-            x = np.pad(x, ((0, 0), (0, 0), *window.sides), constant_values=np.iinfo(x.dtype).min)
-        largest: Array = x[(..., *places[0])]
-        for place in places[1:]:
-            largest = np.maximum(largest, x[(..., *place)])
-        return largest
-
-    return pool

@@ -13,6 +13,7 @@ value is the output. Values of one sample, (features,), (channels, …) or (posi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,8 @@ from qpsbgd_runtime.rules import Rules, are_finite, are_whole
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+Step = Callable[..., Array]
+"""A function of batches (B, …) of values; bits are int8 ±1, other whole numbers int8, uint8 or, sums, int32."""
 Kind = Literal["real", "bits", "int8", "uint8", "ints"]
 SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
 """What layers with integer sums take."""
@@ -240,6 +243,14 @@ class Operation:
         shape: Shape = shapes[0]
         return shape
 
+    def step(self, shape: Shape) -> Step:
+        """What numpy computes of batches of values, of which the first has this shape per sample."""
+        return self._step(shape)
+
+    def _step(self, shape: Shape) -> Step:
+        """What `step` returns; without it, an operation is computed by compiled programs alone."""
+        raise TypeError(f"{self} has no step in numpy")
+
     def window_for(self, shape: Shape) -> Window | None:
         """The window that moves over values of this shape; None for operations without one."""
         return None
@@ -307,6 +318,11 @@ class Dense(Weighted):
             raise ValueError(f"{inputs} numbers{hint}")
         return (*shape[:-1], units)
 
+    def _step(self, shape: Shape) -> Step:
+        """Sums in float32."""
+        weights = np.ascontiguousarray(self.weights.values().T)
+        return lambda x: x.astype(np.float32, copy=False) @ weights
+
 
 @dataclass(frozen=True, eq=False)
 class Convolution(Weighted):
@@ -346,6 +362,10 @@ class Sign(Operation):
 
     gives = "bits"
 
+    def _step(self, shape: Shape) -> Step:
+        """Of bytes: a comparison gives them."""
+        return lambda x: 2 * (x >= 0).view(np.int8) - 1
+
 
 @dataclass(frozen=True, eq=False)
 class Spins(Operation):
@@ -353,6 +373,10 @@ class Spins(Operation):
 
     takes = ("bits",)
     gives = "real"
+
+    def _step(self, shape: Shape) -> Step:
+        """The same numbers in float32."""
+        return lambda x: x.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,6 +389,11 @@ class Clip(Operation):
     def _rules(self) -> Rules:
         are_numbers = isinstance(self.low, int | float) and isinstance(self.high, int | float)
         yield are_numbers and float(self.low) <= float(self.high), "two limits in order"
+
+    def _step(self, shape: Shape) -> Step:
+        """Of single numbers; others are parts of compiled programs."""
+        low, high = np.float32(self.low), np.float32(self.high)
+        return lambda x: x.clip(low, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,6 +413,28 @@ class MaxPool(Operation):
 
     def _shape(self, shape: Shape) -> Shape:
         return (*shape[:1], *self.window.positions(shape[1:]))
+
+    def _step(self, shape: Shape) -> Step:
+        """The largest of whole numbers, pixel by pixel of the window."""
+        window, after = self.window, self.shape_after(shape)
+        lines = list(zip(window.size, window.stride, window.dilation, after[1:], strict=True))
+        places: list[tuple[Any, ...]] = [
+            tuple(
+                slice(at * gap, at * gap + stride * (count - 1) + 1, stride)
+                for at, (_, stride, gap, count) in zip(pixel, lines, strict=True)
+            )
+            for pixel in np.ndindex(*window.size)
+        ]
+
+        def pool(x: Array) -> Array:
+            if any(map(any, window.sides)):
+                x = np.pad(x, ((0, 0), (0, 0), *window.sides), constant_values=np.iinfo(x.dtype).min)
+            largest: Array = x[(..., *places[0])]
+            for place in places[1:]:
+                largest = np.maximum(largest, x[(..., *place)])
+            return largest
+
+        return pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,6 +486,11 @@ class Reshape(Operation):
         if count % known or (-1 not in self.shape and count != known):
             raise ValueError(f"what can have the shape {self.shape}")
         return tuple(count // known if size == -1 else size for size in self.shape)
+
+    def _step(self, shape: Shape) -> Step:
+        """A view where numpy can give one."""
+        after = self.shape_after(shape)
+        return lambda x: x.reshape(len(x), *after)
 
 
 OPERATIONS = (Dense, Convolution, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)

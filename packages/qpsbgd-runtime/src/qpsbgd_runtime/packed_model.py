@@ -8,13 +8,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd_runtime.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
+from qpsbgd_runtime.integer_steps import integer_layer, layer_length, narrow_convolution
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.operations import Array, Operation, Shape, Value, words_of
+from qpsbgd_runtime.operations import Array, Operation, Shape, Step, words_of
 from qpsbgd_runtime.real_steps import real_program, run_length
 from qpsbgd_runtime.stages import Stage, last_uses, natural_shape, walk
-from qpsbgd_runtime.tensor_steps import Step, tensor_step
-from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold, per_unit
+from qpsbgd_runtime.unit_operations import Scale, Threshold
 
 
 @final
@@ -123,7 +122,11 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
             step, length = _real(stages[place : place + run], place + 1), run
             sources = sources[:1]  # x + x takes its value twice
         else:
-            step, length = _step(operations[place], value), 1
+            operation, length = operations[place], 1
+            if isinstance(operation, ops.Convolution):
+                step = narrow_convolution(operation, value)
+            else:
+                step = operation.step(value.shape)
         place += length
         # Whatever is taken here for the last time; and a result that nobody takes.
         dead = tuple(one for one in {*sources, place} if last[one] <= place)
@@ -205,35 +208,3 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
         return out.reshape(*values.shape[:-1], units)
 
     return run
-
-
-def _step(operation: Operation, value: Value) -> Step:
-    """The function of batches of samples of this kind and shape; bits are int8 ±1, ints are int32."""
-    shape = value.shape
-    match operation:
-        case ops.Dense():
-            weights = np.ascontiguousarray(operation.weights.values().T)
-            return lambda x: x.astype(np.float32, copy=False) @ weights
-        case ops.Convolution():
-            return narrow_convolution(operation, value)
-        case Quantize(steps=steps):
-            scale, dtype = np.float32(steps.scale), np.dtype(steps.kind)
-            return lambda x: np.rint(x / scale).clip(steps.low, steps.high).astype(dtype)
-        case Threshold() | Requantize():
-            return requantize(operation, shape)
-        case Scale():
-            factor, offset = (per_unit(v, operation.axis, shape) for v in (operation.factor, operation.offset))
-            return lambda x: factor * x.astype(np.float32, copy=False) + offset
-        case ops.Sign():
-            return lambda x: 2 * (x >= 0).view(np.int8) - 1
-        case ops.Spins():
-            return lambda x: x.astype(np.float32)
-        case ops.Clip():  # of a single number; the others are in runs
-            low, high = np.float32(operation.low), np.float32(operation.high)
-            return lambda x: x.clip(low, high)
-        case ops.MaxPool():
-            return max_pool(operation, shape)
-        case ops.Reshape():
-            after = operation.shape_after(shape)
-            return lambda x: x.reshape(len(x), *after)
-    return tensor_step(operation, shape)

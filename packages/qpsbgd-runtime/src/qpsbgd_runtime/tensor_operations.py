@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd_runtime.operations import Array, Operation, Shape
+import qpsbgd_runtime.activations as activations
+from qpsbgd_runtime.operations import Array, Operation, Shape, Step
 from qpsbgd_runtime.rules import Rules, are_axes, are_finite, are_whole, is_list
 
 
@@ -26,8 +27,14 @@ class Activation(Operation):
         right = self.function in FUNCTIONS and isinstance(self.slope, float) and np.isfinite(self.slope)
         yield bool(right), f"a function of {', '.join(FUNCTIONS)}, and a finite slope"
 
+    def _step(self, shape: Shape) -> Step:
+        if self.function == "leaky relu":
+            slope = np.float32(self.slope)
+            return lambda x: np.where(x < 0, slope * x, x)
+        return activations.FUNCTIONS[self.function]
 
-FUNCTIONS = ("gelu", "gelu tanh", "hard sigmoid", "hard swish", "leaky relu", "sigmoid", "silu", "tanh")
+
+FUNCTIONS = tuple(sorted((*activations.FUNCTIONS, "leaky relu")))
 """The functions of `Activation`."""
 
 
@@ -44,6 +51,16 @@ class Softmax(Operation):
         _axis(self.axis, shape)
         return shape
 
+    def _step(self, shape: Shape) -> Step:
+        axis = self.axis % len(shape) + 1
+
+        def softmax(x: Array) -> Array:
+            powers = np.exp(x - x.max(axis, keepdims=True))
+            shares: Array = powers / powers.sum(axis, keepdims=True)
+            return shares
+
+        return softmax
+
 
 @dataclass(frozen=True, eq=False)
 class Normalize(Operation):
@@ -55,6 +72,17 @@ class Normalize(Operation):
     def _rules(self) -> Rules:
         right = isinstance(self.eps, float) and 0 <= self.eps < np.inf and isinstance(self.centred, bool)
         yield right, "a positive number to add, and whether to centre"
+
+    def _step(self, shape: Shape) -> Step:
+        eps, centred = np.float32(self.eps), self.centred
+
+        def normalize(x: Array) -> Array:
+            if centred:
+                x = x - x.mean(-1, keepdims=True)
+            normal: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)
+            return normal
+
+        return normalize
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +104,10 @@ class Mean(Operation):
         places = self.places(shape)
         return tuple(1 if at in places else size for at, size in enumerate(shape) if self.keep or at not in places)
 
+    def _step(self, shape: Shape) -> Step:
+        axes, keep = tuple(at + 1 for at in self.places(shape)), self.keep
+        return lambda x: x.mean(axes, dtype=np.float32, keepdims=keep)
+
 
 @dataclass(frozen=True, eq=False)
 class Transpose(Operation):
@@ -90,6 +122,10 @@ class Transpose(Operation):
         if sorted(self.order) != list(range(len(shape))):
             raise ValueError(f"{len(self.order)} dimensions")
         return tuple(shape[at] for at in self.order)
+
+    def _step(self, shape: Shape) -> Step:
+        order = [at + 1 for at in self.order]
+        return lambda x: x.transpose(0, *order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +146,11 @@ class Slice(Operation):
         if not 0 <= self.start < self.stop <= shape[axis] or not (self.keep or self.stop == self.start + 1):
             raise ValueError(f"at least {self.stop} numbers along dimension {axis}")
         return (*shape[:axis], *((self.stop - self.start,) if self.keep else ()), *shape[axis + 1 :])
+
+    def _step(self, shape: Shape) -> Step:
+        before = (slice(None),) * (self.axis % len(shape) + 1)
+        place = slice(self.start, self.stop) if self.keep else self.start
+        return lambda x: x[(*before, place)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +179,18 @@ class Take(Operation):
             raise ValueError(f"at least {most + 1} numbers along dimension {axis}")
         return (*shape[:axis], len(self.places), *shape[axis + 1 :])
 
+    def _step(self, shape: Shape) -> Step:
+        axis, places, fill = self.axis % len(shape) + 1, self.places, np.float32(self.fill)
+        empty = places < 0
+
+        def take(x: Array) -> Array:
+            taken = np.take(x, places, axis)
+            if empty.any():
+                np.moveaxis(taken, axis, -1)[..., empty] = fill
+            return taken
+
+        return take
+
 
 @dataclass(frozen=True, eq=False)
 class Embedding(Operation):
@@ -151,6 +204,17 @@ class Embedding(Operation):
 
     def _shape(self, shape: Shape) -> Shape:
         return (*shape, self.table.shape[1])
+
+    def _step(self, shape: Shape) -> Step:
+        table = self.table
+
+        def look_up(x: Array) -> Array:
+            rows = x.astype(np.int64)
+            if (rows != x).any() or (rows < 0).any() or (rows >= len(table)).any():
+                raise ValueError(f"{self} takes whole numbers from 0 to {len(table) - 1}, got others")
+            return np.asarray(table[rows])
+
+        return look_up
 
 
 def _axis(axis: int, shape: Shape) -> int:
@@ -190,6 +254,10 @@ class Combine(Operation):
             raise ValueError("values of one shape, or of size 1 where they differ")
         return tuple(map(max, first, second))
 
+    def _step(self, shape: Shape) -> Step:
+        combine, constant = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[self.how], self.constant
+        return combine if constant is None else lambda x: combine(x, constant)
+
 
 COMBINATIONS = ("add", "subtract", "multiply")
 """The ways of `Combine`."""
@@ -212,6 +280,10 @@ class Concatenate(Operation):
             raise ValueError(f"values whose shapes differ only in dimension {axis}")
         return (*first[:axis], sum(one[axis] for one in (first, *others)), *first[axis + 1 :])
 
+    def _step(self, shape: Shape) -> Step:
+        axis = self.axis % len(shape) + 1
+        return lambda *values: np.concatenate(values, axis)
+
 
 @dataclass(frozen=True, eq=False)
 class Product(Operation):
@@ -223,6 +295,9 @@ class Product(Operation):
         if min(len(left), len(right)) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
             raise ValueError("matrices (…, a, b) and (…, b, c)")
         return (*left[:-1], right[-1])
+
+    def _step(self, shape: Shape) -> Step:
+        return np.matmul
 
 
 TENSOR_OPERATIONS = (

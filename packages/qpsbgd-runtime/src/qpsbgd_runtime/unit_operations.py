@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpsbgd_runtime.operations import Array, Kind, Operation, Shape
+from qpsbgd_runtime.operations import Array, Kind, Operation, Shape, Step
 from qpsbgd_runtime.rules import Rules, are_whole, is_end, is_list
 
 _UNITS = "units along the first or the last dimension"
+
+
+class Lines(NamedTuple):
+    """⌊(factor · sum + offset) / 2^shift⌋ within bounds, per unit, but for exceptions (k, 3): units, sums, results."""
+
+    factors: Array
+    offsets: Array
+    shift: int
+    lows: Array
+    highs: Array
+    exceptions: Array
+
+    def step(self, axis: int | None, shape: Shape, dtype: str) -> Step:
+        """What numpy computes of sums whose units are along an axis."""
+        factors, offsets, lows, highs = (
+            per_unit(values, axis, shape) for values in (self.factors, self.offsets, self.lows, self.highs)
+        )
+        place = 1 if axis == 0 else -1
+
+        def run(sums: Array) -> Array:
+            results: Array = (factors * sums.astype(np.int64) + offsets >> self.shift).clip(lows, highs).astype(dtype)
+            for unit, at, result in self.exceptions:
+                of_unit = (slice(None),) * (place % sums.ndim) + (unit,)
+                results[of_unit][sums[of_unit] == at] = result
+            return results
+
+        return run
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +65,17 @@ class Threshold(Operation):
 
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(self.levels), len(self.flipped)})
+
+    @property
+    def lines(self) -> Lines:
+        """2 · (sum − level) + 1 within ±1."""
+        turns, bound = np.where(self.flipped, -1, 1), np.ones(len(self.levels), np.int32)
+        offsets = turns * (1 - 2 * self.levels.astype(np.int64))
+        return Lines(2 * turns, offsets, 0, -bound, bound, np.zeros((0, 3), np.int64))
+
+    def _step(self, shape: Shape) -> Step:
+        """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
+        return self.lines.step(self.axis, shape, "int8")
 
 
 @dataclass(frozen=True)
@@ -79,6 +117,11 @@ class Quantize(Operation):
 
     def _rules(self) -> Rules:
         yield _are_steps(self.steps), "whole numbers of 8 bits that count a power of two"
+
+    def _step(self, shape: Shape) -> Step:
+        """In float32, as torch rounds."""
+        steps, scale = self.steps, np.float32(self.steps.scale)
+        return lambda x: np.rint(x / scale).clip(steps.low, steps.high).astype(steps.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +173,17 @@ class Requantize(Operation):
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(v) for v in (self.factors, self.offsets, self.lows, self.highs)})
 
+    @property
+    def lines(self) -> Lines:
+        """The same, in the types of the kernel."""
+        factors, offsets = (values.astype(np.int64) for values in (self.factors, self.offsets))
+        exceptions = np.array(self.exceptions, np.int64).reshape(-1, 3)
+        return Lines(factors, offsets, self.shift, self.lows, self.highs, exceptions)
+
+    def _step(self, shape: Shape) -> Step:
+        """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
+        return self.lines.step(self.axis, shape, self.gives)
+
 
 @dataclass(frozen=True, eq=False)
 class Scale(Operation):
@@ -156,6 +210,11 @@ class Scale(Operation):
 
     def _shape(self, shape: Shape) -> Shape:
         return _with_units(self, shape, {len(self.factor), len(self.offset)} - {1})
+
+    def _step(self, shape: Shape) -> Step:
+        """In float32; behind layers of real numbers, scales are part of a compiled program."""
+        factor, offset = (per_unit(values, self.axis, shape) for values in (self.factor, self.offset))
+        return lambda x: factor * x.astype(np.float32, copy=False) + offset
 
 
 UNIT_OPERATIONS = (Threshold, Quantize, Requantize, Scale)
