@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd_runtime.image_operations import Convolution, MaxPool
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Step, Value, words_of
+from qpsbgd_runtime.operations import Array, Dense, Kind, Operation, Shape, Step, Value, words_of
 from qpsbgd_runtime.real_steps import real_program
 from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.unit_operations import Lines, Requantize, Threshold

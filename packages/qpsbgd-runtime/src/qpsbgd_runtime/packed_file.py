@@ -18,7 +18,8 @@ import numpy as np
 
 from qpsbgd_runtime.checks import check
 from qpsbgd_runtime.files import write_atomically
-from qpsbgd_runtime.operations import Array, Weights, Window
+from qpsbgd_runtime.image_operations import Window
+from qpsbgd_runtime.operations import Array, Weights
 from qpsbgd_runtime.packed_model import PackedModel
 from qpsbgd_runtime.stages import KINDS
 from qpsbgd_runtime.unit_operations import Steps

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
+from qpsbgd_runtime.image_operations import Convolution
 from qpsbgd_runtime.integer_steps import integer_layer, layer_length, narrow_convolution
 from qpsbgd_runtime.kernels import kernels
 from qpsbgd_runtime.operations import Array, Operation, Shape, Step, words_of
@@ -123,7 +124,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
             sources = sources[:1]  # x + x takes its value twice
         else:
             operation, length = operations[place], 1
-            if isinstance(operation, ops.Convolution):
+            if isinstance(operation, Convolution):
                 step = narrow_convolution(operation, value)
             else:
                 step = operation.step(value.shape)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
+from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.kernels import kernels
 from qpsbgd_runtime.operations import Array, Shape, words_of
 from qpsbgd_runtime.real_step import PANEL, Kind, RealStep
@@ -35,7 +36,7 @@ def supports(stage: Stage) -> bool:
             return how == "add" and constant is None and shapes[0] == shapes[1]
         case Mean():
             return len(shapes[0]) > 1 and operation.places(shapes[0]) == tuple(range(1, len(shapes[0])))
-    return isinstance(operation, ops.Weighted | Scale | ops.Clip | ops.MaxPool | ops.AveragePool | ops.Reshape)
+    return isinstance(operation, ops.Weighted | Scale | ops.Clip | MaxPool | AveragePool | ops.Reshape)
 
 
 def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int:
@@ -138,20 +139,20 @@ class _Program:
         match operation:
             case ops.Dense():
                 return self._dense(operation, value, after)
-            case ops.Convolution():
+            case Convolution():
                 return self._convolution(operation, value, after)
             case ops.Clip():
                 return self._clipped(operation, value)
             case Scale():
                 return self._scaled(operation, value)
-            case ops.MaxPool():
+            case MaxPool():
                 return self._pool(Kind.LARGEST, operation.window, value, after)
-            case ops.AveragePool():
+            case AveragePool():
                 window = operation.window_for(value.shape)
                 return self._pool(Kind.MEAN, window, value, after, direct=operation.counts_padding)
             case Mean():
                 rank = len(value.shape) - 1
-                whole = ops.AveragePool(operation.name, None, True, rank).window_for(value.shape)
+                whole = AveragePool(operation.name, None, True, rank).window_for(value.shape)
                 pooled = self._pool(Kind.MEAN, whole, value, (value.shape[0], *(1,) * rank))
                 return replace(pooled, shape=after)
             case Combine():
@@ -223,13 +224,13 @@ class _Program:
         self._numbers.append(np.ascontiguousarray(values, np.float32).ravel())
         return begin
 
-    def _window(self, step: RealStep, window: ops.Window, image: Shape) -> tuple[Array, Array]:
+    def _window(self, step: RealStep, window: Window, image: Shape) -> tuple[Array, Array]:
         rows, columns = window.rows_and_columns(image)
         step.high, step.wide, step.taps = rows.shape[1], columns.shape[1], sum(map(len, self._taps))
         self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
         return rows, columns
 
-    def _convolution(self, operation: ops.Convolution, value: _Value, after: Shape) -> _Value:
+    def _convolution(self, operation: Convolution, value: _Value, after: Shape) -> _Value:
         value = self._pixels(value)
         step = self._step(Kind.SUMS, value, after)
         rows, columns = self._window(step, operation.window, value.shape[1:])
@@ -248,7 +249,7 @@ class _Program:
             )
         return self._made(step, after, _Epilogue.none(units, axis=0))
 
-    def _pool(self, kind: Kind, window: ops.Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
+    def _pool(self, kind: Kind, window: Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
         value = self._pixels(value)
         step = self._step(kind, value, after)
         self._window(step, window, value.shape[1:])

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import qpsbgd_runtime.operations as ops
 import qpsbgd_runtime.tensor_operations as tensors
+from qpsbgd_runtime.image_operations import IMAGE_OPERATIONS, MOST_TAPS, Convolution, MaxPool
 from qpsbgd_runtime.operations import Operation, Shape
 from qpsbgd_runtime.unit_operations import UNIT_OPERATIONS, Quantize, Scale
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 
 KINDS: dict[str, type[Operation]] = {
-    kind.__name__: kind for kind in (*ops.OPERATIONS, *UNIT_OPERATIONS, *tensors.TENSOR_OPERATIONS)
+    kind.__name__: kind for kind in (*ops.OPERATIONS, *IMAGE_OPERATIONS, *UNIT_OPERATIONS, *tensors.TENSOR_OPERATIONS)
 }
 """All operations, by name."""
 
@@ -51,8 +52,8 @@ def walk(operations: Sequence[Operation], shape: Shape) -> list[Stage]:
         stages.append(Stage(operation, sources, before, after))
         window = operation.window_for(before[0].shape)
         taps += 0 if window is None else window.count_taps(before[0].shape[1:])
-        if taps > ops.MOST_TAPS:
-            raise ValueError(f"{operation} and what is before it must have windows of at most {ops.MOST_TAPS} pixels")
+        if taps > MOST_TAPS:
+            raise ValueError(f"{operation} and what is before it must have windows of at most {MOST_TAPS} pixels")
         numbers += math.prod(after.shape)
         if numbers > _MOST_NUMBERS:
             raise ValueError(f"{operation} would need memory for {numbers} numbers per sample, at most {_MOST_NUMBERS}")
@@ -90,9 +91,7 @@ def natural_shape(operations: Sequence[Operation]) -> Shape | None:
         if isinstance(operation, Scale):
             units = max(len(operation.factor), len(operation.offset))
             if units > 1:
-                return (
-                    None if any(isinstance(other, ops.Convolution | ops.MaxPool) for other in operations) else (units,)
-                )
+                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
         elif isinstance(operation, ops.Reshape) and operation.shape != (-1,):
             return None if -1 in operation.shape else (math.prod(operation.shape),)
         elif not isinstance(

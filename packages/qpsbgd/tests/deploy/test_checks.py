@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 
 from qpsbgd_runtime.checks import check
-from qpsbgd_runtime.operations import (
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Reshape,
-    Sign,
-    Value,
-    Weights,
-    Window,
-)
+from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
+from qpsbgd_runtime.operations import Clip, Dense, Reshape, Sign, Value, Weights
 from qpsbgd_runtime.stages import walk
 from qpsbgd_runtime.tensor_operations import (
     Activation,

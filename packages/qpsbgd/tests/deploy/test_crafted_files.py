@@ -13,7 +13,7 @@ from torch import nn
 from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime import PackedModel, packed_file
-from qpsbgd_runtime.operations import MaxPool, Window
+from qpsbgd_runtime.image_operations import MaxPool, Window
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_runtime.operations import Convolution, Dense, Value, Weights, Window
+from qpsbgd_runtime.image_operations import Convolution, Window
+from qpsbgd_runtime.operations import Dense, Value, Weights
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps
 
 

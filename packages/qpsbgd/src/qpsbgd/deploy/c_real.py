@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from qpsbgd.deploy.c_values import SCRATCH, Frame, float_text, nested, over
-from qpsbgd_runtime.operations import Array, Convolution, Dense, Weighted, Weights
+from qpsbgd_runtime.image_operations import Convolution
+from qpsbgd_runtime.operations import Array, Dense, Weighted, Weights
 
 _FEW_CHANNELS = 4
 """Channels of a group up to which a pixel's tables do not pay."""

@@ -14,6 +14,7 @@ import numpy as np
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
+from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Shape
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
@@ -45,16 +46,16 @@ def step(operation: ops.Operation, frame: Frame) -> str:
             setup, store, finish = _store(operation, frame)
             value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
             return nested(_over_all(frame.after), [value, *store], before=setup, after=finish)
-        case ops.MaxPool():
+        case MaxPool():
             return _max_pool(operation, frame)
-        case ops.AveragePool():
+        case AveragePool():
             return _average_pool(operation, frame)
     raise TypeError(f"{operation} is not an operation")
 
 
 def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame) -> str:
     """The statements of a layer of bits, and of the threshold behind it where there is one."""
-    if isinstance(operation, ops.Convolution):
+    if isinstance(operation, Convolution):
         return (_patches if operation.groups == 1 else _grouped)(operation, threshold, frame)
     signs, before = operation.weights.array[0], frame.before
     rows = before.positions if before.rows else 1
@@ -71,7 +72,7 @@ def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame)
     return nested([*loops, over("unit", frame.after.channels)], body, before=setup, after=finish)
 
 
-def _grouped(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+def _grouped(operation: Convolution, threshold: Threshold | None, frame: Frame) -> str:
     """A convolution of bits in several groups, bit by bit."""
     before, after = frame.before, frame.after
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
@@ -90,7 +91,7 @@ def _grouped(operation: ops.Convolution, threshold: Threshold | None, frame: Fra
     return nested([*_over_image(after), over("unit", after.channels)], body, before=setup, after=finish)
 
 
-def _patches(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+def _patches(operation: Convolution, threshold: Threshold | None, frame: Frame) -> str:
     """A convolution of bits in one group: all bits of a patch stand side by side."""
     channels, units = frame.before.channels, frame.after.channels
     size, loops, at = _window(operation.window, frame)
@@ -160,7 +161,7 @@ def _cleared(values: Values, word: int) -> list[str]:
     return [over("k", values.count(word)), "    out[k] = 0;"]
 
 
-def _window(window: ops.Window, frame: Frame) -> tuple[Shape, list[str], str]:
+def _window(window: Window, frame: Frame) -> tuple[Shape, list[str], str]:
     """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
     image = frame.before.image
     rows, columns = window.rows_and_columns(image[-len(window.size) :])
@@ -284,7 +285,7 @@ def _clip(operation: ops.Clip, before: Values) -> str:
     return nested(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
 
 
-def _plain_max_pool(window: ops.Window, before: Values, after: Values) -> str:
+def _plain_max_pool(window: Window, before: Values, after: Values) -> str:
     """The statements for small windows of real numbers to which nothing is added; empty for others."""
     height, width = before.image
     if len(window.size) != 2 or math.prod(window.size) > 9 or any(map(any, window.sides)):
@@ -301,7 +302,7 @@ def _plain_max_pool(window: ops.Window, before: Values, after: Values) -> str:
     return nested([over("unit", after.channels), over("i", after.image[0])], body)
 
 
-def _max_pool(operation: ops.MaxPool, frame: Frame) -> str:
+def _max_pool(operation: MaxPool, frame: Frame) -> str:
     before, after = frame.before, frame.after
     if before.kind == "real" and (plain := _plain_max_pool(operation.window, before, after)):
         return plain
@@ -325,7 +326,7 @@ def _max_pool(operation: ops.MaxPool, frame: Frame) -> str:
     return nested(_over_image(after), body)
 
 
-def _average_pool(operation: ops.AveragePool, frame: Frame) -> str:
+def _average_pool(operation: AveragePool, frame: Frame) -> str:
     before, after = frame.before, frame.after
     window = operation.window_for((before.channels, *before.image[-operation.dimensions :]))
     size, loops, at = _window(window, frame)

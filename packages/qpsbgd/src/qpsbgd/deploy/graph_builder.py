@@ -14,7 +14,8 @@ import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
-from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
+from qpsbgd_runtime.image_operations import MaxPool
+from qpsbgd_runtime.operations import Array, Clip, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd_runtime.tensor_operations import Activation, Combine, Softmax
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 

@@ -19,6 +19,7 @@ from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d, padded_sides
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.linear import BinaryLinear
+from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Array, Operation, Shape
 from qpsbgd_runtime.tensor_operations import Activation, Embedding, Normalize, Softmax
 from qpsbgd_runtime.unit_operations import Scale
@@ -73,7 +74,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     if getattr(module, "return_indices", False):
         raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
     if isinstance(module, MAX_POOLS):
-        return [ops.MaxPool(name, _pool_window(name, module, shape))]
+        return [MaxPool(name, _pool_window(name, module, shape))]
     if isinstance(module, nn.Flatten | nn.Unflatten):
         return [_reshape(name, module, shape)]
     if isinstance(module, _AVERAGE_POOLS):
@@ -165,8 +166,8 @@ def weighted(name: str, module: Any, *, integer: bool) -> ops.Weighted:
         return ops.Dense(name, weights, integer)
     sides = tuple((int(before), int(after)) for before, after in padded_sides(module))
     size, stride, dilation = map(_ints, (module.kernel_size, module.stride, module.dilation))
-    window = ops.Window(size, stride, sides, dilation, module.padding_mode)
-    return ops.Convolution(name, weights, window, int(module.groups), integer)
+    window = Window(size, stride, sides, dilation, module.padding_mode)
+    return Convolution(name, weights, window, int(module.groups), integer)
 
 
 def gain_and_bias(name: str, module: Any) -> tuple[Array, Array]:
@@ -241,7 +242,7 @@ def _ints(values: Sequence[Any]) -> Shape:
     return tuple(map(int, values))
 
 
-def _pool_window(name: str, module: Any, shape: Shape | None) -> ops.Window:
+def _pool_window(name: str, module: Any, shape: Shape | None) -> Window:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
     given = module.kernel_size, module.stride, module.padding, getattr(module, "dilation", 1)
     size, stride, padding, gaps = (_sizes(one, dimensions) for one in given)
@@ -249,7 +250,7 @@ def _pool_window(name: str, module: Any, shape: Shape | None) -> ops.Window:
     if module.ceil_mode:
         images = known(name, shape)[1:]
         sides = tuple(map(_up_to_the_last_pixel, images, size, stride, padding, gaps))
-    return ops.Window(size, stride, sides, gaps)
+    return Window(size, stride, sides, gaps)
 
 
 def _up_to_the_last_pixel(pixels: int, size: int, stride: int, padding: int, gap: int) -> tuple[int, int]:
@@ -267,7 +268,7 @@ def _average_pool(name: str, module: Any, shape: Shape | None) -> Operation:
     longer = any(before != after for before, after in window.sides)
     if longer and module.count_include_pad and any(before for before, _ in window.sides):
         raise refusal(name, module, "counts padding under ceil_mode; build it with count_include_pad=False")
-    return ops.AveragePool(name, window, module.count_include_pad and not longer, len(window.size))
+    return AveragePool(name, window, module.count_include_pad and not longer, len(window.size))
 
 
 def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operation]:
@@ -276,7 +277,7 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
     sizes: Any = module.output_size
     sizes = int(sizes) if is_whole_number(sizes) else sizes
     if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
-        return [ops.AveragePool(name, None, True, dimensions)]
+        return [AveragePool(name, None, True, dimensions)]
     return adaptive_pool(name, known(name, shape), sizes, largest=largest)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import qpsbgd_runtime.operations as ops
 import qpsbgd_runtime.tensor_operations as tensors
 from qpsbgd_qubo.files.atomic import writing
+from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Array, Operation, Shape
 from qpsbgd_runtime.stages import walk
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold, per_unit
@@ -82,7 +83,7 @@ class _Graph:
                 if rank == 1:
                     return self.node("Gemm", [x, weights], transB=1)
                 return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
-            case ops.Convolution():
+            case Convolution():
                 return self._convolution(operation, x)
             case Threshold():
                 return self._threshold(operation, x, shape)
@@ -102,11 +103,11 @@ class _Graph:
             case ops.Clip(low=low, high=high):
                 bounds = [self.constant(bound) if np.isfinite(bound) else "" for bound in (low, high)]
                 return self.node("Clip", [x, *bounds])
-            case ops.MaxPool():
+            case MaxPool():
                 return self._max_pool(operation.window, x)
-            case ops.AveragePool(window=None):
+            case AveragePool(window=None):
                 return self.node("GlobalAveragePool", [x])
-            case ops.AveragePool(window=ops.Window() as window, counts_padding=counts):
+            case AveragePool(window=Window() as window, counts_padding=counts):
                 return self.node("AveragePool", [x], **_window(window), count_include_pad=int(counts))
             case ops.Reshape():
                 sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
@@ -251,7 +252,7 @@ class _Graph:
         """Coefficients (bits, units or 1, 1, …)."""
         return np.reshape(weights.coefficients, (len(weights.array), -1, *(1,) * (len(weights.shape) - 1)))
 
-    def _max_pool(self, window: ops.Window, x: str) -> str:
+    def _max_pool(self, window: Window, x: str) -> str:
         options = _window(window)
         if any(max(sides) >= size for sides, size in zip(window.sides, window.size, strict=True)):
             # More than onnxruntime's pools add, as behind gaps under ceil_mode.
@@ -259,13 +260,13 @@ class _Graph:
             options["pads"] = [0] * len(options["pads"])
         return self.node("MaxPool", [x], **options)
 
-    def _pads(self, window: ops.Window) -> str:
+    def _pads(self, window: Window) -> str:
         """What a window adds to an image, for a node Pad."""
         return self.constant(
             [0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)], np.int64
         )
 
-    def _convolution(self, operation: ops.Convolution, x: str) -> str:
+    def _convolution(self, operation: Convolution, x: str) -> str:
         window, options = operation.window, _window(operation.window)
         if window.mode != "zeros" and any(options["pads"]):
             x = self.node("Pad", [x, self._pads(window)], mode=_PADDING[window.mode])
@@ -273,6 +274,6 @@ class _Graph:
         return self.node("Conv", [x, self._weights(operation.weights)], **options, group=operation.groups)
 
 
-def _window(window: ops.Window) -> dict[str, Any]:
+def _window(window: Window) -> dict[str, Any]:
     sizes = {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
     return {**sizes, "pads": [side[end] for end in (0, 1) for side in window.sides]}

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd_runtime.operations import AveragePool, Dense, MaxPool, Operation, Shape, Weights, Window
+from qpsbgd_runtime.image_operations import AveragePool, MaxPool, Window
+from qpsbgd_runtime.operations import Dense, Operation, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Take, Transpose
 
 
