@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qpsbgd.deploy.c_real import real_layer
-from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
+from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
-from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
-from qpsbgd.deploy.c_values import SCRATCH, TYPES, Constants, Frame, Values
+from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
+from qpsbgd.deploy.c_values import SCRATCH, TYPES, Constants, Frame, Statements, Values, input_name
 from qpsbgd_qubo.files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
-from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS, Embedding
+from qpsbgd_runtime.tensor_operations import Embedding
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Threshold
+
+STATEMENTS: Statements = STEPS | TENSOR_STEPS
+"""All operations that C has."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,14 @@ class _Network:
     def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
-        self.output_step = 1.0
-        self.rows: int | None = None  # of the table in which inputs are looked up
+        self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
+        last = operations[self._output - 1] if self._output else None
+        self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
+        tables = [len(operation.table) for operation in operations if isinstance(operation, Embedding)]
+        self.rows = min(tables, default=None)  # of the tables in which inputs are looked up
         self.functions: list[tuple[Frame, str]] = []
         self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
-        self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
         self.steps = rounded[0] if self.integer and rounded else None
         type_ = "float" if not self.integer else "int8_t" if self.steps is None else TYPES[self.steps.kind]
@@ -103,43 +107,30 @@ class _Network:
         straight = following.sources == (number,) and self._last[number] == number + 1
         return following.operation if straight and isinstance(following.operation, Threshold) else None
 
-    def _add(self, stage: Stage, fused: Threshold | None, place: int) -> None:
+    def _add(self, stage: Stage, fused: Threshold | None, number: int) -> None:
         """Add the function of the operation with this number, and of the threshold behind it where there is one."""
-        operation, result = stage.operation, place if fused is None else place + 1
-        inputs = tuple(self._values[source] for source in stage.sources)
-        kind, before = "bits" if fused else stage.after.kind, inputs[0]
-        rows = kind != "real" and (before.rows or place in self._by_rows)
-        after = Values.of(kind, stage.after.shape, rows=rows)
-        matrix = isinstance(operation, Dense) and len(before.shape) > 1
-        if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
-            raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
-        if isinstance(operation, Reshape):
-            same = (before.channels, before.image) == (after.channels, after.image)
-            if before.kind not in SMALL or same or after.positions == 1:
-                layout = after if before.kind not in SMALL else before
-                self._values[result] = replace(layout, shape=after.shape, name=before.name, type=before.type)
-                return
+        operation, inputs = stage.operation, tuple(self._values[source] for source in stage.sources)
+        before, after = inputs[0], self._layout(stage, fused, number)
+        _check_order(operation, before)
+        result = number if fused is None else number + 1
+        if isinstance(operation, Reshape) and (view := _view(before, after)):
+            self._values[result] = view
+            return
         if result < self._output:
-            after = replace(after, name=self._buffer(after, place))
+            after = replace(after, name=self._buffer(after, number))
         else:
             after = replace(after, name="output", type="int64_t" if self.integer else "float")
-        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
-        if isinstance(operation, Reshape):
-            body = repacked(frame)
-        elif isinstance(operation, Weighted):
-            body = weighted(operation, fused, frame) if before.kind == "bits" else real_layer(operation, frame)
-        elif isinstance(operation, Scale) and self.integer:
-            body, self.output_step = fixed_point(operation, frame)
-        elif isinstance(operation, TENSOR_OPERATIONS):
-            if isinstance(operation, Embedding):
-                if before.name != "input":
-                    raise ValueError(f"{operation} must take the network's inputs themselves in C; use packed or ONNX")
-                self.rows = min(self.rows or len(operation.table), len(operation.table))
-            body = tensor_step(operation, frame)
-        else:
-            body = step(operation, frame)
-        self.functions.append((frame, body))
+        if type(operation) not in STATEMENTS:
+            raise ValueError(f"{operation} cannot be written in C; use packed or ONNX")
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants, fused)
+        self.functions.append((frame, STATEMENTS[type(operation)](operation, frame)))
         self._values[result] = after
+
+    def _layout(self, stage: Stage, fused: Threshold | None, number: int) -> Values:
+        """What comes out of an operation; whole numbers stand by rows behind rows, and before dense layers of rows."""
+        kind = stage.after.kind if fused is None else "bits"
+        rows = kind != "real" and (self._values[stage.sources[0]].rows or number in self._by_rows)
+        return Values.of(kind, stage.after.shape, rows=rows)
 
     def _buffer(self, values: Values, place: int) -> str:
         """A buffer for values, in which nothing stands that the operation with this number or a later one takes."""
@@ -256,6 +247,21 @@ def _call(frame: Frame, body: str) -> str:
     places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
     given = f"({', '.join(places)})"
     return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
+
+
+def _check_order(operation: Operation, before: Values) -> None:
+    """Refuse bits and numbers of 8 bits by rows where an operation takes images, and the other way round."""
+    by_rows = isinstance(operation, Dense) and len(before.shape) > 1
+    if before.kind in SMALL and before.rows != by_rows and not isinstance(operation, Spins | Scale):
+        raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
+
+
+def _view(before: Values, after: Values) -> Values | None:
+    """What a reshape gives where all values stay where they are; None where they do not."""
+    small, same = before.kind in SMALL, (before.channels, before.image) == (after.channels, after.image)
+    if small and not same and after.positions != 1:
+        return None
+    return replace(before if small else after, shape=after.shape, name=before.name, type=before.type)
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:

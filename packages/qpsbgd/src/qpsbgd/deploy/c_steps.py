@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
+from qpsbgd.deploy.c_real import real_layer
+from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, nested, over
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Shape
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
@@ -22,46 +23,32 @@ _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""
 
 
-def step(operation: ops.Operation, frame: Frame) -> str:
-    """The statements that compute `out` from `in`."""
-    match operation:
-        case ops.Sign():
-            after, word = frame.after, frame.word
-            place = f"at * {after.words(word)} + unit / {word}"
-            body = [f"out[{place}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
-            return nested(_over_all(after), body, before=_cleared(after, word))
-        case ops.Spins():
-            before = frame.before
-            spin = f"bit(in + at * {before.words(frame.word)}, unit) ? 1 : -1"
-            return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
-        case Quantize():
-            return _quantize(operation, frame)
-        case Requantize():
-            return _requantize(operation, frame)
-        case Scale():
-            return _scale(operation, frame)
-        case ops.Clip():
-            return _clip(operation, frame.before)
-        case Threshold():
-            setup, store, finish = _store(operation, frame)
-            value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
-            return nested(_over_all(frame.after), [value, *store], before=setup, after=finish)
-        case MaxPool():
-            return _max_pool(operation, frame)
-        case AveragePool():
-            return _average_pool(operation, frame)
-    raise TypeError(f"{operation} is not an operation")
+def _sign(operation: ops.Sign, frame: Frame) -> str:
+    after, word = frame.after, frame.word
+    body = [f"out[at * {after.words(word)} + unit / {word}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
+    return nested(_over_all(after), body, before=_cleared(after, word))
 
 
-def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame) -> str:
-    """The statements of a layer of bits, and of the threshold behind it where there is one."""
-    if isinstance(operation, Convolution):
-        return (_patches if operation.groups == 1 else _grouped)(operation, threshold, frame)
+def _spins(operation: ops.Spins, frame: Frame) -> str:
+    before = frame.before
+    spin = f"bit(in + at * {before.words(frame.word)}, unit) ? 1 : -1"
+    return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
+
+
+def _threshold(operation: Threshold, frame: Frame) -> str:
+    setup, store, finish = _store(operation, frame)
+    value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
+    return nested(_over_all(frame.after), [value, *store], before=setup, after=finish)
+
+
+def _dense(operation: ops.Dense, frame: Frame) -> str:
+    if frame.before.kind != "bits":
+        return real_layer(operation, frame)
     signs, before = operation.weights.array[0], frame.before
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
     name, words = frame.array("weights", ordered), before.count(frame.word) // rows
-    setup, store, finish = _store(threshold, frame, at="at" if before.rows else "")
+    setup, store, finish = _store(frame.threshold, frame, at="at" if before.rows else "")
     loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
     body = [
         f"const word *row = {name} + unit * {words};",
@@ -72,12 +59,18 @@ def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame)
     return nested([*loops, over("unit", frame.after.channels)], body, before=setup, after=finish)
 
 
-def _grouped(operation: Convolution, threshold: Threshold | None, frame: Frame) -> str:
+def _convolution(operation: Convolution, frame: Frame) -> str:
+    if frame.before.kind != "bits":
+        return real_layer(operation, frame)
+    return (_patches if operation.groups == 1 else _grouped)(operation, frame)
+
+
+def _grouped(operation: Convolution, frame: Frame) -> str:
     """A convolution of bits in several groups, bit by bit."""
     before, after = frame.before, frame.after
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, frame)
-    setup, store, finish = _store(threshold, frame)
+    setup, store, finish = _store(frame.threshold, frame)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
     name, width = frame.array("weights", signs), -(-inputs // frame.word)
     body = [
@@ -91,11 +84,11 @@ def _grouped(operation: Convolution, threshold: Threshold | None, frame: Frame) 
     return nested([*_over_image(after), over("unit", after.channels)], body, before=setup, after=finish)
 
 
-def _patches(operation: Convolution, threshold: Threshold | None, frame: Frame) -> str:
+def _patches(operation: Convolution, frame: Frame) -> str:
     """A convolution of bits in one group: all bits of a patch stand side by side."""
     channels, units = frame.before.channels, frame.after.channels
     size, loops, at = _window(operation.window, frame)
-    setup, store, finish = _store(threshold, frame)
+    setup, store, finish = _store(frame.threshold, frame)
     signs = operation.weights.array[0].reshape(units, channels, *size).transpose(0, 2, 3, 1).reshape(units, -1)
     name, count, words = frame.array("weights", signs), signs.shape[1], -(-signs.shape[1] // frame.word)
     padded = "    continue;" in loops
@@ -219,8 +212,8 @@ def _requantize(operation: Requantize, frame: Frame) -> str:
     return nested(_over_all(after), body, after=after_all)
 
 
-def repacked(frame: Frame) -> str:
-    """The statements that put bits or numbers of 8 bits of one layout into another one."""
+def _reshape(operation: ops.Reshape, frame: Frame) -> str:
+    """From one layout of bits or numbers of 8 bits into another."""
     before, after, word = frame.before, frame.after, frame.word
     loop = over("k", before.channels * before.positions)
     if before.kind != "bits":
@@ -236,6 +229,8 @@ def repacked(frame: Frame) -> str:
 
 
 def _scale(operation: Scale, frame: Frame) -> str:
+    if frame.after.type == "int64_t":
+        return _fixed_scale(operation, frame)
     before = frame.before
     last = operation.axis == -1 and len(before.shape) > 1 and not before.rows
     unit = f"at % {before.shape[-1]}" if last else "unit"
@@ -248,13 +243,11 @@ def _scale(operation: Scale, frame: Frame) -> str:
     return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
-def fixed_point(operation: Scale, frame: Frame) -> tuple[str, float]:
-    """The statements of a scale at the end of a network of whole numbers, and the step that its outputs count."""
-    before = frame.before
+def fixed_point(operation: Scale) -> tuple[int | None, float]:
+    """The bits by which a scale of whole numbers is raised, None if its sums stay as they are; the outputs' step."""
     factor, offset = (values.astype(np.float64) for values in (operation.factor, operation.offset))
-    value, place = f"in[at * {before.channels} + unit]", f"out[{before.real_place}]"
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
-        return nested(_over_all(before), [f"{place} = {value};"]), float(factor[0])
+        return None, float(factor[0])
     # Factors get 31 bits, more than float32 has; sums have at most 31, so that all fits into 64.
     room = [
         bits - math.floor(math.log2(largest)) - 1
@@ -262,22 +255,32 @@ def fixed_point(operation: Scale, frame: Frame) -> tuple[str, float]:
         if largest > 0
     ]
     shift = min(room, default=0)
-    names = [
-        frame.array(what, np.rint(np.ldexp(values, shift)).astype(kind)) + ("[unit]" if len(values) > 1 else "[0]")
-        for what, values, kind in (("factors", factor, np.int32), ("offsets", offset, np.int64))
-    ]
-    body = [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]
-    return nested(_over_all(before), body), math.ldexp(1.0, -shift)
+    return shift, math.ldexp(1.0, -shift)
 
 
-def _clip(operation: ops.Clip, before: Values) -> str:
+def _fixed_scale(operation: Scale, frame: Frame) -> str:
+    """A scale at the end of a network of whole numbers."""
+    before, (shift, _) = frame.before, fixed_point(operation)
+    value = f"in[at * {before.channels} + unit]"
+    if shift is not None:
+        parts = (("factors", operation.factor, np.int32), ("offsets", operation.offset, np.int64))
+        factor, offset = (
+            frame.array(what, np.rint(np.ldexp(values.astype(np.float64), shift)).astype(kind))
+            + ("[unit]" if len(values) > 1 else "[0]")
+            for what, values, kind in parts
+        )
+        value = f"(int64_t){factor} * {value} + {offset}"
+    return nested(_over_all(before), [f"out[{before.real_place}] = {value};"])
+
+
+def _clip(operation: ops.Clip, frame: Frame) -> str:
     value, body = "in[k]", list[str]()
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
             name = f"x{len(body)}"
             body.append(f"const float {name} = {value};")
             value = f"{name} {sign} {float_text(bound)} ? {float_text(bound)} : {name}"
-    count = before.channels * before.positions
+    count = frame.before.channels * frame.before.positions
     fours = count // 4 * 4  # compilers turn these into vectors, which have no branches to mispredict
     body = [*body, f"out[k] = {value};", "}"]
     loops = [f"{over('k', fours)} {{"] * (fours > 0)
@@ -336,3 +339,20 @@ def _average_pool(operation: AveragePool, frame: Frame) -> str:
         body += [f"count = {math.prod(size)};"]
     body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
     return nested([*_over_image(after), over("unit", before.channels)], body)
+
+
+STEPS: Statements = {
+    ops.Dense: _dense,
+    Convolution: _convolution,
+    ops.Sign: _sign,
+    ops.Spins: _spins,
+    Threshold: _threshold,
+    Quantize: _quantize,
+    Requantize: _requantize,
+    Scale: _scale,
+    ops.Clip: _clip,
+    MaxPool: _max_pool,
+    AveragePool: _average_pool,
+    ops.Reshape: _reshape,
+}
+"""The operations of this file."""

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 import qpsbgd_runtime.tensor_operations as tensors
-from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
-from qpsbgd_runtime.operations import Operation, Shape
+from qpsbgd.deploy.c_values import Frame, Statements, float_text, input_name, nested, over
+from qpsbgd_runtime.operations import Shape
 
 _FUNCTIONS = {
     "gelu": "0.5f * x * (1.0f + erff(0.707106781f * x))",
@@ -23,40 +23,30 @@ _FUNCTIONS = {
 }
 
 
-def tensor_step(operation: Operation, frame: Frame) -> str:
-    """The statements that compute `out` from `in` and, where there are more inputs, from `in1` and so on."""
-    shape, after = frame.before.shape, frame.after.shape
-    match operation:
-        case tensors.Activation(function=function, slope=slope):
-            value = f"(x < 0 ? {float_text(slope)} * x : x)" if function == "leaky relu" else _FUNCTIONS[function]
-            return nested([over("k", math.prod(shape))], ["const float x = in[k];", f"out[k] = {value};"])
-        case tensors.Softmax(axis=axis):
-            return _softmax(axis % len(shape), shape)
-        case tensors.Normalize():
-            return _normalize(operation, shape)
-        case tensors.Mean():
-            return _mean(operation, shape)
-        case tensors.Transpose(order=order):
-            steps = _steps(shape)
-            return _gathered(after, f"in[{_index([steps[at] for at in order])}]")
-        case tensors.Slice(axis=axis, start=start, keep=keep):
-            steps, axis = _steps(shape), axis % len(shape)
-            place = f"{start * steps[axis]} + " if start else ""
-            place += _index(steps if keep else [*steps[:axis], *steps[axis + 1 :]])
-            return _gathered(after, f"in[{place}]")
-        case tensors.Take():
-            return _take(operation, frame)
-        case tensors.Embedding(table=table):
-            row = [f"const float *row = {frame.array('table', table)} + (int32_t)in[k] * {table.shape[1]};"]
-            copy = [over("d", table.shape[1]), "    *out++ = row[d];"]
-            return nested([over("k", math.prod(shape))], [*row, *copy])
-        case tensors.Combine():
-            return _combine(operation, frame)
-        case tensors.Concatenate(axis=axis):
-            return _concatenate(axis % len(shape), frame.inputs, after)
-        case tensors.Product():
-            return _product(shape[-1], after)
-    raise TypeError(f"{operation} is not an operation")
+def _activation(operation: tensors.Activation, frame: Frame) -> str:
+    leaky = operation.function == "leaky relu"
+    value = f"(x < 0 ? {float_text(operation.slope)} * x : x)" if leaky else _FUNCTIONS[operation.function]
+    return nested([over("k", math.prod(frame.before.shape))], ["const float x = in[k];", f"out[k] = {value};"])
+
+
+def _transpose(operation: tensors.Transpose, frame: Frame) -> str:
+    steps = _steps(frame.before.shape)
+    return _gathered(frame.after.shape, f"in[{_index([steps[at] for at in operation.order])}]")
+
+
+def _slice(operation: tensors.Slice, frame: Frame) -> str:
+    steps, axis = _steps(frame.before.shape), operation.axis % len(frame.before.shape)
+    place = f"{operation.start * steps[axis]} + " if operation.start else ""
+    place += _index(steps if operation.keep else [*steps[:axis], *steps[axis + 1 :]])
+    return _gathered(frame.after.shape, f"in[{place}]")
+
+
+def _embedding(operation: tensors.Embedding, frame: Frame) -> str:
+    if frame.before.name != "input":
+        raise ValueError(f"{operation} must take the network's inputs themselves in C; use packed or ONNX")
+    width = operation.table.shape[1]
+    row = f"const float *row = {frame.array('table', operation.table)} + (int32_t)in[k] * {width};"
+    return nested([over("k", math.prod(frame.before.shape))], [row, over("d", width), "    *out++ = row[d];"])
 
 
 def _steps(shape: Shape) -> list[int]:
@@ -90,7 +80,9 @@ def _take(operation: tensors.Take, frame: Frame) -> str:
     return _gathered(frame.after.shape, value, place)
 
 
-def _softmax(axis: int, shape: Shape) -> str:
+def _softmax(operation: tensors.Softmax, frame: Frame) -> str:
+    shape = frame.before.shape
+    axis = operation.axis % len(shape)
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
     along = over("k", size)
     body = [
@@ -106,8 +98,8 @@ def _softmax(axis: int, shape: Shape) -> str:
     return nested([over("row", math.prod(shape[:axis])), over("at", inner)], body)
 
 
-def _normalize(operation: tensors.Normalize, shape: Shape) -> str:
-    size = shape[-1]
+def _normalize(operation: tensors.Normalize, frame: Frame) -> str:
+    *rows, size = frame.before.shape
     along = over("k", size)
     body = [
         f"const float *x = in + row * {size};",
@@ -118,10 +110,11 @@ def _normalize(operation: tensors.Normalize, shape: Shape) -> str:
         body += [along, "    mean += x[k];", f"mean /= {size};"]
     body += [f"{along} {{", "y[k] = x[k] - mean;", "square += y[k] * y[k];", "}"]
     body += [f"square = sqrtf(square / {size} + {float_text(operation.eps)});", along, "    y[k] /= square;"]
-    return nested([over("row", math.prod(shape[:-1]))], body)
+    return nested([over("row", math.prod(rows))], body)
 
 
-def _mean(operation: tensors.Mean, shape: Shape) -> str:
+def _mean(operation: tensors.Mean, frame: Frame) -> str:
+    shape = frame.before.shape
     places = operation.places(shape)
     kept = _steps(tuple(1 if at in places else size for at, size in enumerate(shape)))
     steps = [0 if at in places else step for at, step in enumerate(kept)]
@@ -151,9 +144,10 @@ def _repeated(shape: Shape, rank: int) -> list[int]:
     return [0] * (rank - len(shape)) + steps
 
 
-def _concatenate(axis: int, inputs: Sequence[Values], after: Shape) -> str:
-    start, body = 0, []
-    for at, values in enumerate(inputs):
+def _concatenate(operation: tensors.Concatenate, frame: Frame) -> str:
+    after, start, body = frame.after.shape, 0, list[str]()
+    axis = operation.axis % len(after)
+    for at, values in enumerate(frame.inputs):
         size = math.prod(values.shape[axis:])
         place = f"row * {math.prod(after[axis:])} + {start} + k"
         body += [over("k", size), f"    out[{place}] = {input_name(at)}[row * {size} + k];"]
@@ -161,8 +155,8 @@ def _concatenate(axis: int, inputs: Sequence[Values], after: Shape) -> str:
     return nested([over("row", math.prod(after[:axis]))], body)
 
 
-def _product(inner: int, after: Shape) -> str:
-    *batch, rows, columns = after
+def _product(operation: tensors.Product, frame: Frame) -> str:
+    (*batch, rows, columns), inner = frame.after.shape, frame.before.shape[-1]
     body = [
         f"const float *left = in + (matrix * {rows} + i) * {inner};",
         f"const float *right = in1 + matrix * {inner * columns} + j;",
@@ -172,6 +166,17 @@ def _product(inner: int, after: Shape) -> str:
     return nested([over("matrix", math.prod(batch)), over("i", rows), over("j", columns)], body)
 
 
-def input_name(at: int) -> str:
-    """The C parameter of an input."""
-    return f"in{at}" if at else "in"
+TENSOR_STEPS: Statements = {
+    tensors.Activation: _activation,
+    tensors.Softmax: _softmax,
+    tensors.Normalize: _normalize,
+    tensors.Mean: _mean,
+    tensors.Transpose: _transpose,
+    tensors.Slice: _slice,
+    tensors.Take: _take,
+    tensors.Embedding: _embedding,
+    tensors.Combine: _combine,
+    tensors.Concatenate: _concatenate,
+    tensors.Product: _product,
+}
+"""The operations of this file."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from qpsbgd_runtime.operations import Array, Kind, Shape, words_of
+from qpsbgd_runtime.operations import Array, Kind, Operation, Shape, words_of
+from qpsbgd_runtime.unit_operations import Threshold
 
 SCRATCH = {"float": "scratch", "int32_t": "whole_scratch"}
 """Names of the arrays of scratch memory, by type."""
@@ -97,12 +99,19 @@ class Constants:
 class Frame:
     """The context of a step's C function: its number, what goes in and comes out, and the network's constants.
 
-    `before` is the first value that goes in.
+    `before` is the first value that goes in, `threshold` what is done to a layer's sums where nothing else takes them.
     """
 
-    def __init__(self, number: int, inputs: tuple[Values, ...], after: Values, constants: Constants) -> None:
+    def __init__(
+        self,
+        number: int,
+        inputs: tuple[Values, ...],
+        after: Values,
+        constants: Constants,
+        threshold: Threshold | None = None,
+    ) -> None:
         self.number, self.inputs, self.after, self.constants = number, inputs, after, constants
-        self.before, self.word = inputs[0], constants.word
+        self.before, self.word, self.threshold = inputs[0], constants.word, threshold
 
     def array(self, name: str, values: Array) -> str:
         """Define an array of the step's own, as `Constants.array` does; returns its name."""
@@ -130,6 +139,15 @@ class Frame:
     def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
         """Define the rows and the columns of the image that windows see; returns their names."""
         return self.array("rows", rows.astype(np.int32)), self.array("columns", columns.astype(np.int32))
+
+
+Statements = dict[type[Operation], Callable[[Any, Frame], str]]
+"""For each operation the statements that compute `out` from `in` and, where more goes in, from `in1` and so on."""
+
+
+def input_name(at: int) -> str:
+    """The C parameter of an input."""
+    return f"in{at}" if at else "in"
 
 
 def float_text(value: float) -> str:

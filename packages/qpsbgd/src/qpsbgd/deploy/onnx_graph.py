@@ -141,7 +141,7 @@ class _Graph:
                 return self.node("Concat", inputs, axis=axis % rank + 1)
             case tensors.Product():
                 return self.node("MatMul", inputs)
-        raise TypeError(f"{operation} is not an operation")
+        raise ValueError(f"{operation} cannot be written as ONNX; use packed or C")
 
     def _take(self, operation: tensors.Take, x: str, shape: Shape) -> str:
         axis = operation.axis % len(shape)
