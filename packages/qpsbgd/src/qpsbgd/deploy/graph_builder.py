@@ -212,26 +212,30 @@ class GraphBuilder:
         """A sign or whole numbers; behind a layer with integer sums, as one operation with what stands between."""
         if isinstance(module, SignActivation) and value.small is not None and value.steps is None:
             return value
-        between: list[Traced] = []
-        source = value
-        while source.sums is None and source.parent is not None:
-            between.insert(0, source)
-            source = source.parent
-        layer, pools = source.module, _placed_pools(between)
-        modules = [one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)]
-        rows = self._normed_rows(source, [one for one in modules if isinstance(one, kinds.NORMS)])
-        if isinstance(layer, BinaryLayer) and source.sums is not None and self._integer(source) and pools and not rows:
-            sums = LayerSums(layer, modules, source.name, source.steps)
-            made = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
-            axis = _axis(layer, any(isinstance(one, kinds.NORMS) for one in modules))
-            number = self._applied(pools[0], source.sums)
-            number = self._applied(pools[1], self._append(replace(made, axis=axis), number))
-            return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
+        number = self._fused(module, value)
         if isinstance(module, SignActivation):
-            return Traced(small=self._append(Sign(name), self._same_sign(name, self.real(value))))
-        kinds.to_numpy(module.log2_scale, name, module)  # raises if it is not finite
-        steps = steps_of(module)
-        return Traced(small=self._append(Quantize(name, steps), self.real(value)), steps=steps)
+            if number is None:
+                number = self._append(Sign(name), self._same_sign(name, self.real(value)))
+            return Traced(small=number)
+        if number is None:
+            kinds.to_numpy(module.log2_scale, name, module)  # raises if it is not finite
+            number = self._append(Quantize(name, steps_of(module)), self.real(value))
+        return Traced(small=number, steps=steps_of(module))
+
+    def _fused(self, module: SignActivation | QuantActivation, value: Traced) -> int | None:
+        """The value of an activation as one operation with all since the layer before it; None without integer sums."""
+        layer, between = _since_layer(value)
+        pools = _placed_pools(between)
+        modules = [one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)]
+        norms = [one for one in modules if isinstance(one, kinds.NORMS)]
+        if self._normed_rows(layer, norms) or pools is None or layer.sums is None or not self._integer(layer):
+            return None
+        assert isinstance(layer.module, BinaryLayer)
+        sums = LayerSums(layer.module, modules, layer.name, layer.steps)
+        operation = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
+        number = self._applied(pools[0], layer.sums)
+        number = self._append(replace(operation, axis=_axis(layer.module, bool(norms))), number)
+        return self._applied(pools[1], number)
 
     def _same_sign(self, name: str, number: int) -> int:
         """The value, or x · (x − z) of a function that is negative for z < x < 0 alone, as torch rounds it."""
@@ -249,6 +253,15 @@ class GraphBuilder:
             assert one.operation is not None
             number = self._append(one.operation, number)
         return number
+
+
+def _since_layer(value: Traced) -> tuple[Traced, list[Traced]]:
+    """The last layer, or another value that waits for nothing, and the modules since, in order."""
+    between: list[Traced] = []
+    while value.sums is None and value.parent is not None:
+        between.insert(0, value)
+        value = value.parent
+    return value, between
 
 
 def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]] | None:
