@@ -9,6 +9,7 @@ patch by patch.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -54,10 +55,10 @@ def _dense(operation: Dense, frame: Frame) -> str:
     if before.kind != "real" and not before.rows:  # channels come last there
         signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
     name = frame.array("weights", _in_blocks(signs.swapaxes(1, 2), frame.word))
-    use = "\n".join(
+    use = [
         f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}{factor}, out);"
         for plane, factor in enumerate(_factors(weights, frame))
-    )
+    ]
     clear = [over("unit", units), "    out[unit] = 0;"]
     return nested([samples], [*clear, *tables.calls(source="in", stride=1, use=use)])
 
@@ -72,52 +73,48 @@ def _in_blocks(signs: Array, word: int) -> Array:
 def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Pixel by pixel: its tables serve all windows that see it. Sums of a few rows of results wait in the scratch."""
     (rows, columns), weights, groups = taps, operation.weights, operation.groups
-    before, after = frame.before, frame.after
+    before, after, (height, width) = frame.before, frame.after, frame.before.image
     inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
-    (height, width), length = before.image, after.image[1]
     first, last = np.where(rows < 0, height, rows).min(1) % height, rows.max(1).clip(0)
     slots = _slots(first, last)
-    count = int(slots.max()) + 1
-    size = length * after.channels  # of a row of results
-    uses, whole = max(1, rows.size * columns.size // (height * width)) * units, before.kind != "real"
-    tables = _Tables(weights, frame, inputs=inputs, uses=uses, more=count * size)
-    planes, blocks = len(weights.array), -(-inputs // frame.word)
-    signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
+    size = after.image[1] * after.channels  # of a row of results
+    waiting = (int(slots.max()) + 1) * size
+    uses = max(1, rows.size * columns.size // (height * width)) * units
+    tables = _Tables(weights, frame, inputs=inputs, uses=uses, more=waiting)
+    signs = weights.array.reshape(-1, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
     words = frame.array("weights", _in_blocks(signs, frame.word))
-    over_rows, row, down = frame.lists("rows", rows, "y", height, "r")
-    over_columns, column, across = frame.lists("columns", columns, "x", width, "c")
-    over_done, finished, _ = frame.lists("done", last[:, None], "y", height, "r")
-    slot = frame.array("slots", slots.astype(np.int32))
-    use = "\n".join(
-        [
-            over_rows,
-            over_columns + " {",
-            f"const int32_t place = ((group * {high} + {down}) * {wide} + {across}) * {blocks};",
-            f"{tables.number} *to = sums + {slot}[{row}] * {size} + {column} * {after.channels};",
-            *(
-                f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
-                f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
-                for plane, factor in enumerate(_factors(weights, frame))
-            ),
-            "}",
-        ]
-    )
-    channel = f"group * {inputs * before.positions}"
-    place = f"j * {after.channels} + unit" if whole else f"unit * {after.positions} + j"
+    row, column = frame.lists("rows", rows, "y", height, "r"), frame.lists("columns", columns, "x", width, "c")
+    done, slot = frame.lists("done", last[:, None], "y", height, "r"), frame.array("slots", slots.astype(np.int32))
+    blocks, number = -(-inputs // frame.word), tables.number
+    add = [
+        *(row.loop, f"{column.loop} {{"),
+        f"const int32_t place = ((group * {high} + {row.place}) * {wide} + {column.place}) * {blocks};",
+        f"{number} *to = sums + {slot}[{row.position}] * {size} + {column.position} * {after.channels};",
+        *(
+            f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
+            f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
+            for plane, factor in enumerate(_factors(weights, frame))
+        ),
+        "}",
+    ]
+    if before.kind == "real":
+        pixel, stride = f"group * {inputs * before.positions} + y * {width} + x", before.positions
+        row_of_results, place = after.image[1], f"unit * {after.positions} + j"
+    else:  # channels stand side by side
+        pixel, stride = f"(y * {width} + x) * {before.channels} + group * {inputs}", 1
+        row_of_results, place = size, f"j * {after.channels} + unit"
     body = [
-        *(over("group", groups), f"{over('x', width)} {{"),
-        f"const {before.type} *pixel = in + "
-        + (f"(y * {width} + x) * {before.channels} + group * {inputs};" if whole else f"{channel} + y * {width} + x;"),
-        *tables.calls(source="pixel", stride=1 if whole else before.positions, use=use),
-        *("}", over_done + " {"),
-        f"{tables.number} *row = sums + {slot}[{finished}] * {size};",
-        f"{tables.number} *to = out + {finished} * {size if whole else length};",
-        *(over("unit", after.channels), f"    {over('j', length)}"),
+        *(over("group", groups), f"{over('x', width)} {{", f"const {before.type} *pixel = in + {pixel};"),
+        *tables.calls(source="pixel", stride=stride, use=add),
+        *("}", f"{done.loop} {{"),
+        f"{number} *row = sums + {slot}[{done.position}] * {size};",
+        f"{number} *to = out + {done.position} * {row_of_results};",
+        *(over("unit", after.channels), f"    {over('j', after.image[1])}"),
         f"        to[{place}] = row[j * {after.channels} + unit];",
         *(over("k", size), "    row[k] = 0;", "}"),
     ]
-    sums = f"{tables.number} *const sums = {tables.scratch} + {tables.numbers};"
-    return nested([over("y", height)], body, before=[sums, over("k", count * size), "    sums[k] = 0;"])
+    sums = f"{number} *const sums = {tables.scratch} + {tables.numbers};"
+    return nested([over("y", height)], body, before=[sums, over("k", waiting), "    sums[k] = 0;"])
 
 
 def _slots(first: Array, last: Array) -> Array:
@@ -142,7 +139,7 @@ def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) ->
     words = frame.array("weights", _in_blocks(signs.reshape(groups, count, units), frame.word))
     down, across = frame.taps(rows, columns)
     blocks = -(-count // frame.word)
-    use = f"LOOK_UP({words} + (group * {blocks} + block) * {units}, {units}, out);"
+    use = [f"LOOK_UP({words} + (group * {blocks} + block) * {units}, {units}, out);"]
     body = [
         *(f"{before.type} patch[{count}], *to = patch;", over("dy", high), f"{over('dx', wide)} {{"),
         f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
@@ -277,7 +274,7 @@ class _Tables:
         head = {"name": self._look_up(count), "number": self.number, "given": given}
         return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
 
-    def calls(self, *, source: str, stride: int, use: str) -> list[str]:
+    def calls(self, *, source: str, stride: int, use: Sequence[str]) -> list[str]:
         """Statements that go through all inputs, `stride` apart from `source` on, block by block.
 
         `use` are statements with the tables of block `block`, and LOOK_UP for the function.
@@ -288,7 +285,7 @@ class _Tables:
             lines += [
                 f"for (int32_t block = {begin}; block < {end}; block++) {{",
                 f"fill_{self._name}({place}, {stride}, {count}, {self.scratch});",
-                *use.replace("LOOK_UP", self._look_up(count)).split("\n"),
+                *(line.replace("LOOK_UP", self._look_up(count)) for line in use),
                 "}",
             ]
         return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,6 +96,14 @@ class Constants:
         return name
 
 
+class WindowLoop(NamedTuple):
+    """The head of a loop over windows that see a pixel, the position of each, and where the pixel is in it."""
+
+    loop: str
+    position: str
+    place: str
+
+
 class Frame:
     """The context of a step's C function: its number, what goes in and comes out, and the network's constants.
 
@@ -117,11 +125,8 @@ class Frame:
         """Define an array of the step's own, as `Constants.array` does; returns its name."""
         return self.constants.array(f"{name}{self.number}", values)
 
-    def lists(self, name: str, taps: Array, pixel: str, size: int, entry: str) -> tuple[str, str, str]:
-        """A loop over the windows of `taps` (positions, window) that see a pixel, one of `size` in a line.
-
-        Returns its head, the position of entry `entry`, and where the pixel is in that window.
-        """
+    def lists(self, name: str, taps: Array, pixel: str, size: int, entry: str) -> WindowLoop:
+        """A loop, with entries `entry`, over windows of `taps` (positions, window) that see one of `size` pixels."""
         order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
         begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
         parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
@@ -134,7 +139,7 @@ class Frame:
         )
         loop = f"for (int32_t {entry} = {begin}[{pixel}]; {entry} < {begin}[{pixel} + 1]; {entry}++)"
         position, place = [*(f"{one}[{entry}]" for one in names), "0"][:2]
-        return loop, position, place
+        return WindowLoop(loop, position, place)
 
     def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
         """Define the rows and the columns of the image that windows see; returns their names."""
