@@ -194,7 +194,3 @@ class AveragePool(Operation):
         if len(shape) != self.dimensions + 1:
             raise ValueError(f"images of {self.dimensions} dimensions and channels")
         return (shape[0], *self.window_for(shape).positions(shape[1:]))
-
-
-IMAGE_OPERATIONS = (Convolution, MaxPool, AveragePool)
-"""All operations of this file."""

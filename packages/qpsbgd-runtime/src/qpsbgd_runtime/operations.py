@@ -310,7 +310,3 @@ class Reshape(Operation):
         """A view where numpy can give one."""
         after = self.shape_after(shape)
         return lambda x: x.reshape(len(x), *after)
-
-
-OPERATIONS = (Dense, Sign, Spins, Clip, Reshape)
-"""All operations of this file."""

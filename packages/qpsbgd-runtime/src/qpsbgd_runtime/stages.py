@@ -8,22 +8,23 @@ from typing import NamedTuple
 
 import qpsbgd_runtime.operations as ops
 import qpsbgd_runtime.tensor_operations as tensors
-from qpsbgd_runtime.image_operations import IMAGE_OPERATIONS, MOST_TAPS, Convolution, MaxPool
+from qpsbgd_runtime.image_operations import MOST_TAPS, AveragePool, Convolution, MaxPool
 from qpsbgd_runtime.operations import Operation, Shape
-from qpsbgd_runtime.unit_operations import UNIT_OPERATIONS, Quantize, Scale
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
-
-KINDS: dict[str, type[Operation]] = {
-    kind.__name__: kind for kind in (*ops.OPERATIONS, *IMAGE_OPERATIONS, *UNIT_OPERATIONS, *tensors.TENSOR_OPERATIONS)
-}
-"""All operations, by name."""
-
 
 _OF_SEVERAL_DIMENSIONS = (
     *(tensors.Transpose, tensors.Product, tensors.Mean, tensors.Slice, tensors.Take, tensors.Embedding),
     tensors.Concatenate,
 )
+_OPERATIONS: tuple[type[Operation], ...] = (
+    *(ops.Dense, ops.Sign, ops.Spins, ops.Clip, ops.Reshape, Convolution, MaxPool, AveragePool),
+    *(Threshold, Quantize, Requantize, Scale, tensors.Activation, tensors.Softmax, tensors.Normalize, tensors.Combine),
+    *_OF_SEVERAL_DIMENSIONS,
+)
+KINDS = {kind.__name__: kind for kind in _OPERATIONS}
+"""All operations, by name."""
 
 
 class Stage(NamedTuple):

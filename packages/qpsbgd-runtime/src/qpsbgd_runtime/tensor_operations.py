@@ -298,9 +298,3 @@ class Product(Operation):
 
     def _step(self, shape: Shape) -> Step:
         return np.matmul
-
-
-TENSOR_OPERATIONS = (
-    *(Activation, Softmax, Normalize, Mean, Transpose, Slice, Take, Embedding, Combine, Concatenate, Product),
-)
-"""All operations of this file."""

@@ -217,10 +217,6 @@ class Scale(Operation):
         return lambda x: factor * x.astype(np.float32, copy=False) + offset
 
 
-UNIT_OPERATIONS = (Threshold, Quantize, Requantize, Scale)
-"""All operations of this file."""
-
-
 def _with_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> Shape:
     """The shape, which must have so many units; raises otherwise."""
     known = operation.axis is not None or len(shape) == 1
