@@ -243,7 +243,6 @@ class Dense(Weighted):
         return (*shape[:-1], units)
 
     def _step(self, shape: Shape) -> Step:
-        """Sums in float32."""
         weights = np.ascontiguousarray(self.weights.values().T)
         return lambda x: x.astype(np.float32, copy=False) @ weights
 
@@ -255,7 +254,6 @@ class Sign(Operation):
     gives = "bits"
 
     def _step(self, shape: Shape) -> Step:
-        """Of bytes: a comparison gives them."""
         return lambda x: 2 * (x >= 0).view(np.int8) - 1
 
 
@@ -267,7 +265,6 @@ class Spins(Operation):
     gives = "real"
 
     def _step(self, shape: Shape) -> Step:
-        """The same numbers in float32."""
         return lambda x: x.astype(np.float32)
 
 
@@ -307,6 +304,5 @@ class Reshape(Operation):
         return tuple(count // known if size == -1 else size for size in self.shape)
 
     def _step(self, shape: Shape) -> Step:
-        """A view where numpy can give one."""
         after = self.shape_after(shape)
         return lambda x: x.reshape(len(x), *after)

@@ -119,7 +119,6 @@ class Quantize(Operation):
         yield _are_steps(self.steps), "whole numbers of 8 bits that count a power of two"
 
     def _step(self, shape: Shape) -> Step:
-        """In float32, as torch rounds."""
         steps, scale = self.steps, np.float32(self.steps.scale)
         return lambda x: np.rint(x / scale).clip(steps.low, steps.high).astype(steps.kind)
 
