@@ -39,20 +39,29 @@ FUNCTIONS = tuple(sorted((*activations.FUNCTIONS, "leaky relu")))
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(Operation):
-    """exp(x) / Σ exp(x) along one dimension."""
+class Along(Operation):
+    """An operation along one dimension, `axis`, which is counted from either end."""
 
     axis: int
+
+    def dimension(self, shape: Shape) -> int:
+        """The dimension counted from the first."""
+        return _axis(self.axis, shape)
 
     def _rules(self) -> Rules:
         yield are_axes((self.axis,)), "a dimension"
 
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Along):
+    """exp(x) / Σ exp(x)."""
+
     def _shape(self, shape: Shape) -> Shape:
-        _axis(self.axis, shape)
+        self.dimension(shape)
         return shape
 
     def _step(self, shape: Shape) -> Step:
-        axis = self.axis % len(shape) + 1
+        axis = self.dimension(shape) + 1
 
         def softmax(x: Array) -> Array:
             powers = np.exp(x - x.max(axis, keepdims=True))
@@ -129,10 +138,9 @@ class Transpose(Operation):
 
 
 @dataclass(frozen=True, eq=False)
-class Slice(Operation):
+class Slice(Along):
     """What stands from `start` to before `stop` along a dimension; it disappears unless `keep`, where it must be 1."""
 
-    axis: int
     start: int
     stop: int
     keep: bool = True
@@ -142,28 +150,26 @@ class Slice(Operation):
         yield right, "a dimension, a start and a stop"
 
     def _shape(self, shape: Shape) -> Shape:
-        axis = _axis(self.axis, shape)
+        axis = self.dimension(shape)
         if not 0 <= self.start < self.stop <= shape[axis] or not (self.keep or self.stop == self.start + 1):
             raise ValueError(f"at least {self.stop} numbers along dimension {axis}")
         return (*shape[:axis], *((self.stop - self.start,) if self.keep else ()), *shape[axis + 1 :])
 
     def _step(self, shape: Shape) -> Step:
-        before = (slice(None),) * (self.axis % len(shape) + 1)
+        before = (slice(None),) * (self.dimension(shape) + 1)
         place = slice(self.start, self.stop) if self.keep else self.start
         return lambda x: x[(*before, place)]
 
 
 @dataclass(frozen=True, eq=False)
-class Take(Operation):
+class Take(Along):
     """What stands at some places along a dimension, in their order: strided ranges, padding, nearest neighbours.
 
     Attributes:
-        axis: The dimension.
-        places: Whole numbers (size,) along it; −1 for `fill`.
+        places: Whole numbers (size,) along the dimension; −1 for `fill`.
         fill: What stands where nothing is taken.
     """
 
-    axis: int
     places: Array
     fill: float = 0.0
 
@@ -174,13 +180,13 @@ class Take(Operation):
         yield is_list(places, "i4", "i8") and int(places.min()) >= -1, "places from 0 on, or -1 to fill in"
 
     def _shape(self, shape: Shape) -> Shape:
-        axis, most = _axis(self.axis, shape), int(self.places.max())
+        axis, most = self.dimension(shape), int(self.places.max())
         if most >= shape[axis]:
             raise ValueError(f"at least {most + 1} numbers along dimension {axis}")
         return (*shape[:axis], len(self.places), *shape[axis + 1 :])
 
     def _step(self, shape: Shape) -> Step:
-        axis, places, fill = self.axis % len(shape) + 1, self.places, np.float32(self.fill)
+        axis, places, fill = self.dimension(shape) + 1, self.places, np.float32(self.fill)
         empty = places < 0
 
         def take(x: Array) -> Array:
@@ -264,24 +270,19 @@ COMBINATIONS = ("add", "subtract", "multiply")
 
 
 @dataclass(frozen=True, eq=False)
-class Concatenate(Operation):
+class Concatenate(Along):
     """Values one behind the other along a dimension."""
-
-    axis: int
 
     count = None
 
-    def _rules(self) -> Rules:
-        yield are_axes((self.axis,)), "a dimension"
-
     def _shape(self, first: Shape, *others: Shape) -> Shape:
-        axis = _axis(self.axis, first)
+        axis = self.dimension(first)
         if any((*one[:axis], *one[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for one in others):
             raise ValueError(f"values whose shapes differ only in dimension {axis}")
         return (*first[:axis], sum(one[axis] for one in (first, *others)), *first[axis + 1 :])
 
     def _step(self, shape: Shape) -> Step:
-        axis = self.axis % len(shape) + 1
+        axis = self.dimension(shape) + 1
         return lambda *values: np.concatenate(values, axis)
 
 

@@ -35,7 +35,7 @@ def _transpose(operation: tensors.Transpose, frame: Frame) -> str:
 
 
 def _slice(operation: tensors.Slice, frame: Frame) -> str:
-    steps, axis = _steps(frame.before.shape), operation.axis % len(frame.before.shape)
+    steps, axis = _steps(frame.before.shape), operation.dimension(frame.before.shape)
     place = f"{operation.start * steps[axis]} + " if operation.start else ""
     place += _index(steps if operation.keep else [*steps[:axis], *steps[axis + 1 :]])
     return _gathered(frame.after.shape, f"in[{place}]")
@@ -71,7 +71,7 @@ def _gathered(shape: Shape, value: str, *before: str) -> str:
 
 def _take(operation: tensors.Take, frame: Frame) -> str:
     shape = frame.before.shape
-    steps, axis = _steps(shape), operation.axis % len(shape)
+    steps, axis = _steps(shape), operation.dimension(shape)
     place = f"const int32_t from = {frame.array('places', operation.places)}[d{axis}];"
     rest = _index([0 if at == axis else step for at, step in enumerate(steps)])
     value = f"in[from * {steps[axis]} + {rest}]"
@@ -82,7 +82,7 @@ def _take(operation: tensors.Take, frame: Frame) -> str:
 
 def _softmax(operation: tensors.Softmax, frame: Frame) -> str:
     shape = frame.before.shape
-    axis = operation.axis % len(shape)
+    axis = operation.dimension(shape)
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
     along = over("k", size)
     body = [
@@ -146,7 +146,7 @@ def _repeated(shape: Shape, rank: int) -> list[int]:
 
 def _concatenate(operation: tensors.Concatenate, frame: Frame) -> str:
     after, start, body = frame.after.shape, 0, list[str]()
-    axis = operation.axis % len(after)
+    axis = operation.dimension(after)
     for at, values in enumerate(frame.inputs):
         size = math.prod(values.shape[axis:])
         place = f"row * {math.prod(after[axis:])} + {start} + k"

@@ -114,8 +114,8 @@ class _Graph:
                 return self.node("Reshape", [x, self.constant(sizes, np.int64)])
             case tensors.Activation():
                 return self._activation(operation, x)
-            case tensors.Softmax(axis=axis):
-                return self.node("Softmax", [x], axis=axis % rank + 1)
+            case tensors.Softmax():
+                return self.node("Softmax", [x], axis=operation.dimension(shape) + 1)
             case tensors.Normalize(eps=eps, centred=centred):
                 if centred:
                     x = self.node("Sub", [x, self._mean(x, [rank])])
@@ -125,8 +125,8 @@ class _Graph:
                 return self._mean(x, [at + 1 for at in operation.places(shape)], keep=keep)
             case tensors.Transpose(order=order):
                 return self.node("Transpose", [x], perm=[0, *(at + 1 for at in order)])
-            case tensors.Slice(axis=axis, start=start, stop=stop, keep=keep):
-                place = self.constant([axis % rank + 1], np.int64)
+            case tensors.Slice(start=start, stop=stop, keep=keep):
+                place = self.constant([operation.dimension(shape) + 1], np.int64)
                 ends = [self.constant([end], np.int64) for end in (start, stop)]
                 part = self.node("Slice", [x, *ends, place])
                 return part if keep else self.node("Squeeze", [part, place])
@@ -137,14 +137,14 @@ class _Graph:
             case tensors.Combine(how=how, constant=constant):
                 others = inputs[1:] if constant is None else [self.constant(constant)]
                 return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[how], [x, *others])
-            case tensors.Concatenate(axis=axis):
-                return self.node("Concat", inputs, axis=axis % rank + 1)
+            case tensors.Concatenate():
+                return self.node("Concat", inputs, axis=operation.dimension(shape) + 1)
             case tensors.Product():
                 return self.node("MatMul", inputs)
         raise ValueError(f"{operation} cannot be written as ONNX; use packed or C")
 
     def _take(self, operation: tensors.Take, x: str, shape: Shape) -> str:
-        axis = operation.axis % len(shape)
+        axis = operation.dimension(shape)
         places = np.where(operation.places < 0, shape[axis], operation.places)  # one number more, to be filled in
         if (operation.places < 0).any():
             pads = [0] * (len(shape) + 1) + [int(at == axis + 1) for at in range(len(shape) + 1)]
