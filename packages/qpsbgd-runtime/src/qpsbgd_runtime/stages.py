@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import qpsbgd_runtime.image_operations as images
 import qpsbgd_runtime.operations as ops
 import qpsbgd_runtime.tensor_operations as tensors
-from qpsbgd_runtime.image_operations import MOST_TAPS, AveragePool, Convolution, MaxPool
+import qpsbgd_runtime.unit_operations as units
+from qpsbgd_runtime.image_operations import MOST_TAPS, Convolution, MaxPool
 from qpsbgd_runtime.operations import Operation, Shape
-from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
+from qpsbgd_runtime.unit_operations import Quantize, Scale
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 
@@ -18,13 +20,13 @@ _OF_SEVERAL_DIMENSIONS = (
     *(tensors.Transpose, tensors.Product, tensors.Mean, tensors.Slice, tensors.Take, tensors.Embedding),
     tensors.Concatenate,
 )
-_OPERATIONS: tuple[type[Operation], ...] = (
-    *(ops.Dense, ops.Sign, ops.Spins, ops.Clip, ops.Reshape, Convolution, MaxPool, AveragePool),
-    *(Threshold, Quantize, Requantize, Scale, tensors.Activation, tensors.Softmax, tensors.Normalize, tensors.Combine),
-    *_OF_SEVERAL_DIMENSIONS,
-)
-KINDS = {kind.__name__: kind for kind in _OPERATIONS}
-"""All operations, by name."""
+KINDS: dict[str, type[Operation]] = {
+    name: kind
+    for module in (ops, images, tensors, units)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Operation) and not kind.__subclasses__()
+}
+"""All operations, by name: the classes of these modules from which no other one is derived."""
 
 
 class Stage(NamedTuple):
@@ -90,9 +92,9 @@ def natural_shape(operations: Sequence[Operation]) -> Shape | None:
         if isinstance(operation, ops.Dense):
             return (operation.weights.shape[1],)
         if isinstance(operation, Scale):
-            units = max(len(operation.factor), len(operation.offset))
-            if units > 1:
-                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
+            count = max(len(operation.factor), len(operation.offset))
+            if count > 1:
+                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (count,)
         elif isinstance(operation, ops.Reshape) and operation.shape != (-1,):
             return None if -1 in operation.shape else (math.prod(operation.shape),)
         elif not isinstance(
