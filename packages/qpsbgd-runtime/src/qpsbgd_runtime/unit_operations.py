@@ -24,7 +24,7 @@ class Lines(NamedTuple):
     highs: Array
     exceptions: Array
 
-    def step(self, axis: int | None, shape: Shape, dtype: str) -> Step:
+    def step(self, shape: Shape, *, axis: int | None, dtype: str) -> Step:
         """What numpy computes of sums whose units are along an axis."""
         factors, offsets, lows, highs = (
             per_unit(values, axis, shape) for values in (self.factors, self.offsets, self.lows, self.highs)
@@ -75,7 +75,7 @@ class Threshold(Operation):
 
     def _step(self, shape: Shape) -> Step:
         """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
-        return self.lines.step(self.axis, shape, "int8")
+        return self.lines.step(shape, axis=self.axis, dtype="int8")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Requantize(Operation):
 
     def _step(self, shape: Shape) -> Step:
         """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
-        return self.lines.step(self.axis, shape, self.gives)
+        return self.lines.step(shape, axis=self.axis, dtype=self.gives)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,7 +122,7 @@ class _Network:
             after = replace(after, name="output", type="int64_t" if self.integer else "float")
         if type(operation) not in STATEMENTS:
             raise ValueError(f"{operation} cannot be written in C; use packed or ONNX")
-        frame = Frame(len(self.functions) + 1, inputs, after, self.constants, fused)
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants, threshold=fused)
         self.functions.append((frame, STATEMENTS[type(operation)](operation, frame)))
         self._values[result] = after
 

@@ -116,6 +116,7 @@ class Frame:
         inputs: tuple[Values, ...],
         after: Values,
         constants: Constants,
+        *,
         threshold: Threshold | None = None,
     ) -> None:
         self.number, self.inputs, self.after, self.constants = number, inputs, after, constants
