@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
-from qpsbgd.optim.gradient_check import LateAnswer
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
@@ -38,7 +38,7 @@ class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
     rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE, "eps": POSITIVE})
-    kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
+    state_names: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
@@ -112,13 +112,13 @@ class DescentOptimizer(BinaryOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
-        super().load_state_dict(self._check_state(state_dict, set(self.kept)))
+        super().load_state_dict(self._check_state(state_dict, set(self.state_names)))
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for weight, number in zip(group["params"], saved["params"], strict=True):
                 if weight in self._layers and weight.dtype != kept_dtype(weight) and number in state_dict["state"]:
                     # Torch has cast it to the precision of the weight.
                     self.state[weight] = _placed(state_dict["state"][number], weight.device)
-        self._late_answer = LateAnswer()
+        self._finite_check = DeferredFiniteCheck()
 
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
@@ -195,7 +195,7 @@ class ProxQuant(DescentOptimizer):
     """
 
     rules = MappingProxyType({**DescentOptimizer.rules, "rate": NOT_NEGATIVE})
-    kept = frozenset({"proximal_step", "descent"})
+    state_names = frozenset({"proximal_step", "descent"})
 
     def __init__(
         self,
@@ -236,8 +236,8 @@ class ProxQuant(DescentOptimizer):
     def _rate_factor(self, options: dict[str, Any]) -> float:
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
 
-    def _adopt(self, layer: BinaryLayer) -> None:
-        super()._adopt(layer)
+    def attach_tape(self, layer: BinaryLayer) -> None:
+        super().attach_tape(layer)
         layer.latent_forward = True
 
 
@@ -301,7 +301,7 @@ class Bop(DescentOptimizer):
     """
 
     rules = MappingProxyType({**DescentOptimizer.rules, "threshold": POSITIVE})
-    kept = frozenset({"mean"})
+    state_names = frozenset({"mean"})
 
     def __init__(
         self,

@@ -17,8 +17,8 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind
-from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
-from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
+from qpsbgd.optim.parameters import NO_LAYER, Layers, ParameterSplit, check_weights, param_groups
 from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor, schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
@@ -61,13 +61,13 @@ class BinaryOptimizer(Optimizer):
         self._real_parts: list[RealPart] = []
         self._real = real_options(real)
         self._beside: dict[Tensor, str] = {}
-        self._start_run()
+        self._reset_transient_state()
         groups = param_groups(params)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         self._relative_given = defaults["relative"] is not None
         if not self._relative_given:
             defaults["relative"] = defaults["lr"] is None
-        members = [Members.of(group["params"]) for group in groups if "params" in group]
+        members = [ParameterSplit.of(group["params"]) for group in groups if "params" in group]
         self._norms = sum(one.norms for one in members)
         if defaults["warmup"] is None:
             defaults["warmup"] = WARMUP if self._norms else 0.0
@@ -94,7 +94,7 @@ class BinaryOptimizer(Optimizer):
         if "params" not in param_group:
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
         options = {name: _plain(value) for name, value in param_group.items() if name != "params"}
-        members = Members.of(param_group["params"])
+        members = ParameterSplit.of(param_group["params"])
         real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
@@ -130,7 +130,7 @@ class BinaryOptimizer(Optimizer):
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
                 self._layers[layer.weight] = layer
-                self._adopt(layer)
+                self.attach_tape(layer)
         if part is not None:
             if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
                 part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
@@ -138,7 +138,7 @@ class BinaryOptimizer(Optimizer):
             self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
-    def _split_off_real(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
+    def _split_off_real(self, members: ParameterSplit, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
         given = options.pop("real", None)
         own = real_options(given)
@@ -165,17 +165,17 @@ class BinaryOptimizer(Optimizer):
         """The parameter groups of real-valued parameters."""
         return [group for group in self.param_groups if group["params"][0] not in self._layers]
 
-    def _adopt(self, layer: BinaryLayer) -> None:
+    def attach_tape(self, layer: BinaryLayer) -> None:
         """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
         if layer.tape is not None:
             layer.tape.close()
         layer.tape, layer.latent_forward = None, False
 
-    def _start_run(self) -> None:
+    def _reset_transient_state(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._left_behind = LeftBehind()
         self.observers = []
-        self._late_answer: LateAnswer[Tensor | BinaryLayer] = LateAnswer()
+        self._finite_check: DeferredFiniteCheck[Tensor | BinaryLayer] = DeferredFiniteCheck()
         self._skip: Tensor | None = None
         self._ranks = Ranks()
 
@@ -225,7 +225,7 @@ class BinaryOptimizer(Optimizer):
         """The options of a group of binary weights, with those that depend on others."""
         return options
 
-    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
+    def _choose(self, members: Sequence[ParameterSplit], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
@@ -256,7 +256,7 @@ class BinaryOptimizer(Optimizer):
         """
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.check_gradients(group)
-        self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
+        self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
         found: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
@@ -265,7 +265,7 @@ class BinaryOptimizer(Optimizer):
         on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
-            self._skip = self._late_answer.ask(found)
+            self._skip = self._finite_check.ask(found)
         else:
             self._skip = None
             self._report(nonfinite(found), "hold", "nothing was changed")
@@ -342,9 +342,9 @@ class BinaryOptimizer(Optimizer):
         super().__setstate__(state)
         if layers is not None:
             self._layers = {layer.weight: layer for layer in layers}
-            self._start_run()
+            self._reset_transient_state()
             for layer in layers:
-                self._adopt(layer)
+                self.attach_tape(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
 

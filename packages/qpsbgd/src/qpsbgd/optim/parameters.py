@@ -28,7 +28,7 @@ NO_LAYER = (
 
 
 @dataclass(frozen=True)
-class Members:
+class ParameterSplit:
     """The members of a parameter group."""
 
     layers: list[BinaryLayer]  # of the given modules and weights, in order, each once
@@ -40,7 +40,7 @@ class Members:
     modules: list[nn.Module]  # as given
 
     @classmethod
-    def of(cls, params: Layers) -> Members:
+    def of(cls, params: Layers) -> ParameterSplit:
         """The members of a model, layers, parameters, or parameters with names; anything else is an error."""
         names: dict[Tensor, str] = {}
         modules: list[nn.Module] = []

@@ -17,8 +17,8 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.optim.gradient_check import LateAnswer
-from qpsbgd.optim.parameters import Layers, Members
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck
+from qpsbgd.optim.parameters import Layers, ParameterSplit
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
@@ -206,7 +206,7 @@ class QPSBGD(BinaryOptimizer):
             layer, state = update.inputs.layer, update.inputs.state
             if state:
                 self.state[layer.weight] = state
-            self._tapes[layer].wanted = update.projection.due(state.get("step", 0))
+            self._tapes[layer].wanted = update.projection.records_at(state.get("step", 0))
             for observer in self.observers:
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
         return {update.inputs.layer for update in updates}
@@ -278,7 +278,7 @@ class QPSBGD(BinaryOptimizer):
             # Groups that name the same projection have one object, and with it one solver.
             known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
             projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            options = options | {"projection": projection.beside(self._default)}
+            options = options | {"projection": projection.with_network_default(self._default)}
         if self._usual_clip and "relative" in options:
             options = {"clip": _usual_clip(relative=options["relative"])} | options
         if self._momentum is None and {"projection", "steps"} & set(options):
@@ -310,13 +310,13 @@ class QPSBGD(BinaryOptimizer):
         for tape in self._tapes.values():
             tape.clear()
 
-    def _start_run(self) -> None:
-        super()._start_run()
+    def _reset_transient_state(self) -> None:
+        super()._reset_transient_state()
         self._tapes, self._cached, self._solutions = {}, {}, []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
 
-    def _adopt(self, layer: BinaryLayer) -> None:
-        super()._adopt(layer)
+    def attach_tape(self, layer: BinaryLayer) -> None:
+        super().attach_tape(layer)
         group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
@@ -330,17 +330,17 @@ class QPSBGD(BinaryOptimizer):
             at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
             sharded=is_sharded(layer.weight),
         )
-        tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
+        tape.wanted = projection.records_at(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 
-    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
+    def _choose(self, members: Sequence[ParameterSplit], options: dict[str, Any]) -> None:
         self._default = default_projection(
             [layer for one in members for layer in one.layers],
             norms=self._norms,
             batch_norms=sum(one.batch_norms for one in members),
         )
         given = options["projection"]
-        options["projection"] = self._default if given is None else given.beside(self._default)
+        options["projection"] = self._default if given is None else given.with_network_default(self._default)
         if options["momentum"] is None:
             options["momentum"] = default_momentum(options["projection"].momentum, steps=options["steps"])
 
@@ -368,7 +368,7 @@ class QPSBGD(BinaryOptimizer):
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
-        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.state_names}
         state_dict, before = self._check_state(state_dict, known), self.state_dict()
         try:
             self._restore(state_dict, known)
@@ -398,12 +398,12 @@ class QPSBGD(BinaryOptimizer):
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._cached, self._graphs, self._late_answer = {}, GraphedSteps(), LateAnswer()
+        self._cached, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value
         for layer in self._layers.values():
-            self._adopt(layer)
+            self.attach_tape(layer)
 
 
 def _usual_clip(*, relative: bool) -> float | Literal["range"]:

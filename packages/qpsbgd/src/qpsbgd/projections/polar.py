@@ -34,7 +34,7 @@ class Polar(Projection):
     """
 
     name = "polar"
-    kept: ClassVar[tuple[str, ...]] = ("gradient", "step")
+    state_names: ClassVar[tuple[str, ...]] = ("gradient", "step")
     sharded = MappingProxyType({"gradient": 0})
     records = False
 

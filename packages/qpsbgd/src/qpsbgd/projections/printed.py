@@ -38,7 +38,7 @@ class Printed(Projection):
     name = "printed"
     momentum = 0.0
     output_grads = True
-    kept = (*_FAMILY, "spins", "step")
+    state_names = (*_FAMILY, "spins", "step")
 
     solver: Any = field(default=TRAINING, kw_only=True)
     scale: Scale = field(default="literal", kw_only=True)

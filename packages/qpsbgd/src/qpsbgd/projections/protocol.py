@@ -96,10 +96,10 @@ class Projection(ABC):
     """Whether layers record anything for it."""
     output_grads: ClassVar[bool] = False
     """Whether layers record the gradients at their outputs beside their inputs."""
-    kept: ClassVar[tuple[str, ...]] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
     """The names in `Direction.state`, a solver's warm start among them."""
     sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
-    """The names in `kept` with a dimension of output units, and which; empty where sharded layers cannot be served."""
+    """The names in `state_names` with a dimension of output units, and which; empty where sharded layers cannot be served."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)
@@ -122,7 +122,7 @@ class Projection(ABC):
         """Whether directions depend on the size of the output gradients."""
         return False
 
-    def due(self, step: int) -> bool:
+    def records_at(self, step: int) -> bool:
         """Whether the layers record in a step, counted from 0."""
         return self.records
 
@@ -145,7 +145,7 @@ class Projection(ABC):
         """Whether steps with new moments are like the others in that, where these are `capturable`."""
         return False
 
-    def beside(self, default: Projection) -> Projection:
+    def with_network_default(self, default: Projection) -> Projection:
         """This projection for a network whose default is another one; most ignore that."""
         return self
 

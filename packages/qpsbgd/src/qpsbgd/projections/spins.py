@@ -56,7 +56,7 @@ class Spins(SystemProjection):
     """
 
     name = "spins"
-    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "coupling_fields")
+    state_names: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "coupling_fields")
     sharded = MappingProxyType({"gradient": 0, "spins": 2, "signs": 2, "coupling_fields": 2})
 
     solver: Any = field(default=TRAINING, kw_only=True)
@@ -85,7 +85,7 @@ class Spins(SystemProjection):
         largest = self.block or math.prod(grad.shape[1:])
         return super().asynchronous(grad) and self.solver.warm and bool(triton_kernels(grad, largest))
 
-    def beside(self, default: Projection) -> Projection:
+    def with_network_default(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""
         target: Literal["ridge", "polar"] = "polar" if default.name == "polar" else "ridge"
         return replace(self, target=target) if self.target == "auto" else self

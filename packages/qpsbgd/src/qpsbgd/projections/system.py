@@ -127,7 +127,7 @@ class SystemProjection(Projection):
         refresh: Steps between renewals of Q̄ and its factorisation.
     """
 
-    kept: ClassVar[tuple[str, ...]] = STATE
+    state_names: ClassVar[tuple[str, ...]] = STATE
 
     delta: Delta = field(default="auto", kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
@@ -139,7 +139,7 @@ class SystemProjection(Projection):
         if self.delta != "auto":
             check_options(self, delta=POSITIVE)
 
-    def due(self, step: int) -> bool:
+    def records_at(self, step: int) -> bool:
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
