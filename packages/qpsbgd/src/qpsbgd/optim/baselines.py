@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
@@ -13,7 +14,8 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.shards import is_sharded, local
@@ -37,11 +39,20 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
-    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE, "eps": POSITIVE})
+    option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The values that this baseline's own options may have."""
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
+
+    def __init__(
+        self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None
+    ) -> None:
+        groups = param_groups(params)
+        network = Network.of(groups)
+        rules = _DescentRules.of(options, network, type(self).__name__, more=dict(self.option_checks))
+        super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=rate_factor), real, rules)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -106,10 +117,6 @@ class DescentOptimizer(BinaryOptimizer):
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
 
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
-            raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
         super().load_state_dict(self._check_state(state_dict, set(self.state_names)))
@@ -120,14 +127,29 @@ class DescentOptimizer(BinaryOptimizer):
                     self.state[weight] = _placed(state_dict["state"][number], weight.device)
         self._finite_check = DeferredFiniteCheck()
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        super()._check_options(options)
+
+@dataclass(frozen=True, kw_only=True)
+class _DescentRules(OptionRules):
+    """The rules of the baselines."""
+
+    more: Mapping[str, Any]
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """With the update and its momentum, and what one baseline alone has."""
+        super().check(options)
+        for name, check in {"momentum": BELOW_ONE, "eps": POSITIVE, **self.more}.items():
+            check.checked(name, options[name])
         if options["update"] not in get_args(Update):
             raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
         if options["update"] == "adam" and options["momentum"]:
             raise ValueError('update "adam" takes betas instead of momentum')
         for beta in options["betas"]:
             BELOW_ONE.checked("each of betas", beta)
+
+    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
+        """Updates of whole matrices need whole layers."""
+        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
+            raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
 
 
 class BinaryConnect(DescentOptimizer):
@@ -166,10 +188,8 @@ class BinaryConnect(DescentOptimizer):
         if lr is None and update == "sgd":
             lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
-        super().__init__(params, {**options, "steps": steps, "warmup": warmup, "relative": relative}, real)
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
+        options |= {"steps": steps, "warmup": warmup, "relative": relative}
+        super().__init__(params, options, real, RATE_FACTORS.get(update, SGD_RATE))  # a check reports unknown updates
 
 
 class ProxQuant(DescentOptimizer):
@@ -194,7 +214,8 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "rate": NOT_NEGATIVE})
+    option_checks = MappingProxyType({"rate": NOT_NEGATIVE})
+    trains_latent = True
     state_names = frozenset({"proximal_step", "descent"})
 
     def __init__(
@@ -212,9 +233,11 @@ class ProxQuant(DescentOptimizer):
         real: Real = None,
     ) -> None:
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
+        if lr is None:
+            raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
         end = (steps or 1000) if rate is None else None
         if end is not None:
-            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", self._rate_factor({}) if lr is None else lr) / end
+            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", lr) / end
         options = {
             "lr": lr,
             "rate": rate,
@@ -232,13 +255,6 @@ class ProxQuant(DescentOptimizer):
         stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
         pairs = zip(stepped, states, strict=True)
         return [proximal_step(weight, _strength(group, state["proximal_step"])) for weight, state in pairs]
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
-
-    def attach_tape(self, layer: BinaryLayer) -> None:
-        super().attach_tape(layer)
-        layer.latent_forward = True
 
 
 class StraightThrough(DescentOptimizer):
@@ -260,7 +276,7 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "weight_decay": NOT_NEGATIVE})
+    option_checks = MappingProxyType({"weight_decay": NOT_NEGATIVE})
     fusable = True
 
     def __init__(
@@ -300,7 +316,7 @@ class Bop(DescentOptimizer):
         steps: Steps of the whole training; γ follows the same schedule as other rates.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "threshold": POSITIVE})
+    option_checks = MappingProxyType({"threshold": POSITIVE})
     state_names = frozenset({"mean"})
 
     def __init__(

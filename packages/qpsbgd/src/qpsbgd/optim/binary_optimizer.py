@@ -1,30 +1,28 @@
-"""The base of all binary optimisers: options, parameter groups, the real-valued part, checks, warnings."""
+"""The base of all binary optimisers: parameter groups, the real-valued part, checks, warnings."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
-from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
-from qpsbgd.optim.parameters import NO_LAYER, Layers, ParameterSplit, check_weights, param_groups
-from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor, schedule
+from qpsbgd.optim.options import OptionRules, plain, scale_unit
+from qpsbgd.optim.parameters import NO_LAYER, ParameterSplit, check_weights
+from qpsbgd.optim.rates import schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
+from qpsbgd.optim.recorder import Recorder
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 _CALLER = 5
 """Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
@@ -44,47 +42,20 @@ class BinaryOptimizer(Optimizer):
     is given. Groups that are added later join the schedule where it is.
     """
 
-    rules: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
-    )
-    """What options must be, by name."""
-    _copied: ClassVar[tuple[str, ...]] = (
-        *("_real", "_real_parts", "_beside", "_norms", "_depth_factor"),
-        "_relative_given",
-    )
-    """Attributes that torch does not copy or pickle by itself."""
+    trains_latent: ClassVar[bool] = False
+    """Whether layers compute with their real weights in training."""
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     """Called with every layer that a step moves and the figures of its projection, if it has one."""
 
-    def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
+    def __init__(
+        self, groups: Sequence[dict[str, Any]], defaults: dict[str, Any], real: Real, rules: OptionRules
+    ) -> None:
+        # Torch's constructor calls add_param_group, which needs these.
         self._layers: dict[Tensor, BinaryLayer] = {}
         self._real_parts: list[RealPart] = []
-        self._real = real_options(real)
+        self._real, self._rules = real_options(real), rules
         self._beside: dict[Tensor, str] = {}
         self._reset_transient_state()
-        groups = param_groups(params)
-        defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
-        self._relative_given = defaults["relative"] is not None
-        if not self._relative_given:
-            defaults["relative"] = defaults["lr"] is None
-        members = [ParameterSplit.of(group["params"]) for group in groups if "params" in group]
-        self._norms = sum(one.norms for one in members)
-        if defaults["warmup"] is None:
-            defaults["warmup"] = WARMUP if self._norms else 0.0
-        self._choose(members, defaults)
-        layers = list(dict.fromkeys(layer for one in members for layer in one.layers))  # in the order of all ranks
-        self._depth_factor = 1.0
-        if defaults["lr"] is None or any(layer.scale is not None for layer in layers):
-            counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
-            chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
-            depth = {"layers": counted, "norms": self._norms, "chained": chained}
-            self._depth_factor = depth_factor(**depth)
-        if defaults["lr"] is None:
-            factor = self._rate_factor(defaults)
-            if not defaults["relative"]:
-                raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-            defaults["lr"] = default_rate(factor, **depth, steps=defaults["steps"])
-        self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
             raise ValueError(NO_LAYER)
@@ -93,16 +64,13 @@ class BinaryOptimizer(Optimizer):
         """Add layers or parameters with options of their own: `{"params": model.head, "lr": 0.1}`."""
         if "params" not in param_group:
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
-        options = {name: _plain(value) for name, value in param_group.items() if name != "params"}
+        options = {name: plain(value) for name, value in param_group.items() if name != "params"}
         members = ParameterSplit.of(param_group["params"])
         real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
         if members.layers:
-            if options.get("lr") is not None and not self._relative_given:
-                options = {"relative": False} | options  # as where the rate is an argument
-            options = {"step": max((group["step"] for group in self.binary_groups), default=0)} | options
-            options = self._completed(options)
+            options = self._rules.complete(options, self.defaults, self.binary_groups)
         unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
         if unknown:
             raise TypeError(
@@ -117,20 +85,20 @@ class BinaryOptimizer(Optimizer):
             part = RealPart(
                 members.named(rest),
                 real,
-                norms=self._norms + members.norms > 0,
-                scales={layer.scale: _scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
-                depth_factor=self._depth_factor,
+                norms=self._rules.norms + members.norms > 0,
+                scales={layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
+                depth_factor=self._rules.scale_rate_factor,
             )
         if members.layers:
             check_weights(members.layers, self._ranks.size)
-            self._check_options({**self.defaults, **options})
+            self._rules.check({**self.defaults, **options})
             for layer in members.layers:
-                self._check_layer(layer, {**self.defaults, **options})
+                self._rules.check_layer(layer, {**self.defaults, **options})
             weights = members.named([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
                 self._layers[layer.weight] = layer
-                self.attach_tape(layer)
+                self._attach_tape(layer)
         if part is not None:
             if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
                 part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
@@ -165,11 +133,12 @@ class BinaryOptimizer(Optimizer):
         """The parameter groups of real-valued parameters."""
         return [group for group in self.param_groups if group["params"][0] not in self._layers]
 
-    def attach_tape(self, layer: BinaryLayer) -> None:
-        """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
-        if layer.tape is not None:
-            layer.tape.close()
-        layer.tape, layer.latent_forward = None, False
+    def _attach_tape(self, layer: BinaryLayer) -> None:
+        """Prepare a layer that this optimiser now trains, whatever an earlier optimiser has set on it."""
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
+        step = self.state.get(layer.weight, {}).get("step", 0)
+        self._recorder.attach_tape(layer, group.get("projection"), ranks=self._ranks.size, step=step)
+        layer.latent_forward = self.trains_latent
 
     def _reset_transient_state(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
@@ -177,7 +146,7 @@ class BinaryOptimizer(Optimizer):
         self.observers = []
         self._finite_check: DeferredFiniteCheck[Tensor | BinaryLayer] = DeferredFiniteCheck()
         self._skip: Tensor | None = None
-        self._ranks = Ranks()
+        self._ranks, self._recorder = Ranks(), Recorder()
 
     def _check_in_place(self) -> None:
         """Raise RuntimeError if a layer has another parameter than the one that this optimiser was made for."""
@@ -220,27 +189,6 @@ class BinaryOptimizer(Optimizer):
         beside = {p: own for p, own in self._beside.items() if p not in claimed}
         for message in (*messages, *self._left_behind.messages(beside, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
-
-    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options of a group of binary weights, with those that depend on others."""
-        return options
-
-    def _choose(self, members: Sequence[ParameterSplit], options: dict[str, Any]) -> None:
-        """Fill in the options that depend on the network, other than the rate."""
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        """The factor of `default_rate` for these options, where no learning rate is given."""
-        raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
-
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
-        if options.get("clip") != "range":
-            POSITIVE_OR_NONE.checked("clip", options["clip"])
-        for name, rule in self.rules.items():
-            rule.checked(name, options[name])
-
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        """Raise TypeError or ValueError for a layer that these options cannot train."""
 
     def _check_gradients(
         self,
@@ -334,8 +282,9 @@ class BinaryOptimizer(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: vars(self)[name] for name in self._copied}
-        return {**super().__getstate__(), **own, "_layers": list(self._layers.values())}
+        # Torch copies and pickles only what it knows.
+        ours = {name: vars(self)[name] for name in ("_real", "_real_parts", "_beside", "_rules")}
+        return {**super().__getstate__(), **ours, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         layers = state.pop("_layers", None)
@@ -344,33 +293,6 @@ class BinaryOptimizer(Optimizer):
             self._layers = {layer.weight: layer for layer in layers}
             self._reset_transient_state()
             for layer in layers:
-                self.attach_tape(layer)
+                self._attach_tape(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
-
-
-def _keeps_size(layer: BinaryLayer) -> bool:
-    """Whether outputs are about as large as inputs; they are where the scale is constant."""
-    size: Any
-    if layer.unit is not None:
-        size = layer.unit * layer.weight.detach().abs().mean() * math.sqrt(_inputs(layer))
-    elif layer.scale is not None:
-        size = layer.scale.detach().square().sum(1).mean().sqrt() / _scale_unit(layer)
-    else:
-        return True
-    return float(size.full_tensor() if is_sharded(size) else size) >= KEPT_SIZE
-
-
-def _scale_unit(layer: BinaryLayer) -> float:
-    """The learned scale at which outputs are as large as inputs; 1 at the default gain."""
-    unit = 1 / (layer.gain * math.sqrt(_inputs(layer)))
-    return 1.0 if math.isclose(unit, 1.0) else unit
-
-
-def _inputs(layer: BinaryLayer) -> int:
-    return math.prod(layer.weight.shape[1:]) // layer.bits
-
-
-def _plain(value: Any) -> Any:
-    """A numpy number as Python's own, which checkpoints can hold."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.parameters import Layers, ParameterSplit
+from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
@@ -33,9 +35,6 @@ from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25
 """The factor of `default_rate`: chosen on networks with and without norms, reproduction/results/rates.json."""
-_READ_AT_ONCE = 2**20
-"""Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
-4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -75,10 +74,8 @@ class QPSBGD(BinaryOptimizer):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
-    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
-    _copied = (*BinaryOptimizer._copied, "_momentum", "_usual_clip", "_chosen", "_default")
+    _rules: _ProjectionRules
     _solutions: list[Callable[[], list[Solution]]]
-    _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
     def __init__(
@@ -98,22 +95,33 @@ class QPSBGD(BinaryOptimizer):
         named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
         if solver is not None and named is not None and named().solver is None:
             raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
-        self._chosen = projection is None and solver is None
-        given = None
-        if not self._chosen:
-            own = {} if solver is None else {"solver": solver}
-            given = make_projection("spins" if projection is None else projection, **own)
-        self._momentum, self._usual_clip = momentum, clip == "auto"
-        options = {
+        projection_given = projection is not None or solver is not None
+        groups = param_groups(params)
+        network = Network.of(groups)
+        chosen = default = default_projection(network.layers, norms=network.norms, batch_norms=network.batch_norms)
+        if projection_given:
+            options = {} if solver is None else {"solver": solver}
+            chosen = make_projection("spins" if projection is None else projection, **options)
+            chosen = chosen.with_network_default(default)
+        given = {
             "lr": lr,
-            "projection": given,
-            "momentum": momentum,
+            "projection": chosen,
+            "momentum": default_momentum(chosen.momentum, steps=steps) if momentum is None else momentum,
             "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
         }
-        super().__init__(params, options, real)
+        rules = _ProjectionRules.of(
+            given,
+            network,
+            type(self).__name__,
+            network_default=default,
+            projection_given=projection_given,
+            momentum_given=momentum is not None,
+            clip_given=clip != "auto",
+        )
+        super().__init__(groups, resolve_defaults(given, network, rules, rate_factor=_RATE_FACTOR), real, rules)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -143,7 +151,7 @@ class QPSBGD(BinaryOptimizer):
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
             raise
-        self._forget()
+        self._recorder.clear()
         if records is not None:
             self._finish_step(*self._silent.messages(layers, moved))
         return loss
@@ -154,7 +162,7 @@ class QPSBGD(BinaryOptimizer):
         if found_inf is not None and bool(found_inf):
             return None
         members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
-        records = {layer: self._tapes[layer].read() for _, layer in members}
+        records = {layer: self._recorder.read(layer) for _, layer in members}
         moments = {layer: one.sums for layer, one in records.items() if isinstance(one, LayerMoments)}
         later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
         self._check_gradients(records, moments, later=later)
@@ -166,13 +174,13 @@ class QPSBGD(BinaryOptimizer):
         projection: Projection = group["projection"]
         if not projection.capturable(grad, self._cached.get(layer, {})):
             return True
-        return self._tapes[layer].wanted and not projection.asynchronous(grad)
+        return self._recorder.records_now(layer) and not projection.asynchronous(grad)
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
         members = [(group, layer) for group, layer in self._members() if layer in records]
         if self._ranks.size > 1:
-            wanted = {layer: group["projection"] for group, layer in members if self._tapes[layer].wanted}
+            wanted = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
             records = gather_records(records, wanted, self._ranks)
         projections = {
             (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
@@ -206,7 +214,7 @@ class QPSBGD(BinaryOptimizer):
             layer, state = update.inputs.layer, update.inputs.state
             if state:
                 self.state[layer.weight] = state
-            self._tapes[layer].wanted = update.projection.records_at(state.get("step", 0))
+            self._recorder.set_records(layer, update.projection.records_at(state.get("step", 0)))
             for observer in self.observers:
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
         return {update.inputs.layer for update in updates}
@@ -271,30 +279,14 @@ class QPSBGD(BinaryOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and records."""
         super().zero_grad(set_to_none)
-        self._forget()
-
-    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
-        if (name := options.get("projection")) is not None:
-            # Groups that name the same projection have one object, and with it one solver.
-            known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
-            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            options = options | {"projection": projection.with_network_default(self._default)}
-        if self._usual_clip and "relative" in options:
-            options = {"clip": _usual_clip(relative=options["relative"])} | options
-        if self._momentum is None and {"projection", "steps"} & set(options):
-            own = self.defaults | options
-            options = {"momentum": default_momentum(own["projection"].momentum, steps=own["steps"])} | options
-        return options
+        self._recorder.clear()
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         self._check_in_place()
         for group in self.binary_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
-                if layer.tape is not self._tapes[layer]:
-                    raise RuntimeError(
-                        f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
-                    )
+                self._recorder.check_attached(layer)
                 yield group, layer
 
     def _projections(self) -> list[Projection]:
@@ -306,52 +298,10 @@ class QPSBGD(BinaryOptimizer):
         """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
         return any(projection.absolute for projection in self._projections())
 
-    def _forget(self) -> None:
-        for tape in self._tapes.values():
-            tape.clear()
-
     def _reset_transient_state(self) -> None:
         super()._reset_transient_state()
-        self._tapes, self._cached, self._solutions = {}, {}, []
+        self._cached, self._solutions = {}, []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
-
-    def attach_tape(self, layer: BinaryLayer) -> None:
-        super().attach_tape(layer)
-        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
-        projection: Projection = group["projection"]
-        rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
-        blocks = Blocks.of(layer, projection.block)
-        tape = Tape(
-            layer.weight,
-            rows,
-            output_grads=projection.output_grads,
-            moments=projection.moments(layer),
-            enough=blocks.width,
-            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
-            sharded=is_sharded(layer.weight),
-        )
-        tape.wanted = projection.records_at(self.state.get(layer.weight, {}).get("step", 0))
-        layer.tape = self._tapes[layer] = tape
-
-    def _choose(self, members: Sequence[ParameterSplit], options: dict[str, Any]) -> None:
-        self._default = default_projection(
-            [layer for one in members for layer in one.layers],
-            norms=self._norms,
-            batch_norms=sum(one.batch_norms for one in members),
-        )
-        given = options["projection"]
-        options["projection"] = self._default if given is None else given.with_network_default(self._default)
-        if options["momentum"] is None:
-            options["momentum"] = default_momentum(options["projection"].momentum, steps=options["steps"])
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        return _RATE_FACTOR
-
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        projection: Projection = options["projection"]
-        projection.check(layer)
-        if is_sharded(layer.weight):
-            check_serves_shards(projection, layer)
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
@@ -387,7 +337,12 @@ class QPSBGD(BinaryOptimizer):
                 key = id(kind), repr(description)
                 if key not in made:
                     name = description.get("name") if isinstance(description, Mapping) else None
-                    if self._chosen and kind is default and name in PROJECTIONS and name != kind.name:
+                    if (
+                        not self._rules.projection_given
+                        and kind is default
+                        and name in PROJECTIONS
+                        and name != kind.name
+                    ):
                         kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
                     made[key] = kind.restored(description)
                 group["projection"] = made[key]
@@ -403,7 +358,44 @@ class QPSBGD(BinaryOptimizer):
             if name in known:
                 self.state[weight][name] = value
         for layer in self._layers.values():
-            self.attach_tape(layer)
+            self._attach_tape(layer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProjectionRules(OptionRules):
+    """The rules of QPSBGD, and which of its options the user has given."""
+
+    checks: ClassVar[Mapping[str, Any]] = MappingProxyType({**OptionRules.checks, "momentum": BELOW_ONE})
+
+    network_default: Projection
+    projection_given: bool
+    momentum_given: bool
+    clip_given: bool
+
+    def complete(
+        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """With the group's projection as an object, and the momentum and bound that go with it."""
+        options = super().complete(options, defaults, groups)
+        if (name := options.get("projection")) is not None:
+            # Groups that name the same projection have one object, and with it one solver.
+            known = {group["projection"].name: group["projection"] for group in (defaults, *groups)}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            options = options | {"projection": projection.with_network_default(self.network_default)}
+        if not self.clip_given and "relative" in options:
+            options = {"clip": _usual_clip(relative=options["relative"])} | options
+        if not self.momentum_given and {"projection", "steps"} & set(options):
+            complete = {**defaults, **options}
+            momentum = default_momentum(complete["projection"].momentum, steps=complete["steps"])
+            options = {"momentum": momentum} | options
+        return options
+
+    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
+        """As the projection says."""
+        projection: Projection = options["projection"]
+        projection.check(layer)
+        if is_sharded(layer.weight):
+            check_serves_shards(projection, layer)
 
 
 def _usual_clip(*, relative: bool) -> float | Literal["range"]:

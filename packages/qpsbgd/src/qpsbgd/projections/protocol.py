@@ -99,7 +99,7 @@ class Projection(ABC):
     state_names: ClassVar[tuple[str, ...]] = ()
     """The names in `Direction.state`, a solver's warm start among them."""
     sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
-    """The names in `state_names` with a dimension of output units, and which; empty where sharded layers cannot be served."""
+    """The state names with a dimension of output units, and which; empty where sharded layers cannot be served."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)
