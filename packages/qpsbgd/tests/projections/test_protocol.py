@@ -21,8 +21,8 @@ class SignOfTheRidge(SystemProjection):
 
     name = "sign-of-the-ridge"
 
-    def directions(self, systems):
-        return [system.answer(system.solved().sign()) for system in systems]
+    def solve(self, systems):
+        return [system.direction(system.solution().sign()) for system in systems]
 
 
 def test_a_projection_in_ten_lines_trains():
@@ -46,8 +46,8 @@ def test_a_projection_in_ten_lines_trains():
 class DenseOnly(SystemProjection):
     name = "dense-only"
 
-    def directions(self, systems):
-        return [system.answer(system.solved()) for system in systems]
+    def solve(self, systems):
+        return [system.direction(system.solution()) for system in systems]
 
     def check(self, layer):
         if not isinstance(layer, BinaryLinear):

@@ -26,7 +26,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
-from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -106,7 +106,7 @@ class QPSBGD(BinaryOptimizer):
         given = {
             "lr": lr,
             "projection": chosen,
-            "momentum": default_momentum(chosen.momentum, steps=steps) if momentum is None else momentum,
+            "momentum": default_momentum(chosen.capabilities.momentum, steps=steps) if momentum is None else momentum,
             "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
@@ -163,7 +163,7 @@ class QPSBGD(BinaryOptimizer):
             return None
         members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
         records = {layer: self._recorder.read(layer) for _, layer in members}
-        moments = {layer: one.sums for layer, one in records.items() if isinstance(one, LayerMoments)}
+        moments = {layer: record.sums for layer, record in records.items() if isinstance(record, LayerMoments)}
         later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
         self._check_gradients(records, moments, later=later)
         return records
@@ -180,11 +180,30 @@ class QPSBGD(BinaryOptimizer):
         """Make the step with the rows of all processes; returns the layers that it moved."""
         members = [(group, layer) for group, layer in self._members() if layer in records]
         if self._ranks.size > 1:
-            wanted = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
-            records = gather_records(records, wanted, self._ranks)
+            needed = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
+            records = gather_records(records, needed, self._ranks)
+        updates = self._updates(members, records)
+        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
+            raise RuntimeError(
+                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
+                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
+                "forget earlier passes; under torch.func nothing is recorded)"
+            )
+        if self.observers:
+            clock = partial(_now, next(iter(self._layers)).device)
+            directions = qpsbgd(updates, clock, before=self._step_real)
+        else:
+            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
+        self._keep(updates, directions)
+        return {update.inputs.layer for update in updates}
+
+    def _updates(
+        self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
+    ) -> list[LayerUpdate]:
+        """The updates of the layers that can take part in this step."""
         projections = {
-            (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
-            for one in self._projections()
+            (id(projection), sharded): distributed(projection, self._ranks, sharded=sharded)
+            for projection in self._projections()
             for sharded in (False, True)
         }
         updates = [
@@ -197,18 +216,10 @@ class QPSBGD(BinaryOptimizer):
             )
             for group, layer in members
         ]
-        updates = [update for update in updates if update.projection.ready(update.inputs)]
-        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
-            raise RuntimeError(
-                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
-                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
-                "forget earlier passes; under torch.func nothing is recorded)"
-            )
-        if self.observers:
-            clock = partial(_now, next(iter(self._layers)).device)
-            directions = qpsbgd(updates, clock, before=self._step_real)
-        else:
-            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
+        return [update for update in updates if update.projection.ready(update.inputs)]
+
+    def _keep(self, updates: Sequence[LayerUpdate], directions: Sequence[Direction]) -> None:
+        """Keep states and solutions, let layers record for the next step, and tell the observers."""
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
@@ -217,7 +228,6 @@ class QPSBGD(BinaryOptimizer):
             self._recorder.set_records(layer, update.projection.records_at(state.get("step", 0)))
             for observer in self.observers:
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
-        return {update.inputs.layer for update in updates}
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
         assert layer.weight.grad is not None
@@ -318,7 +328,7 @@ class QPSBGD(BinaryOptimizer):
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
-        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.state_names}
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state_names}
         state_dict, before = self._check_state(state_dict, known), self.state_dict()
         try:
             self._restore(state_dict, known)
@@ -386,7 +396,7 @@ class _ProjectionRules(OptionRules):
             options = {"clip": _usual_clip(relative=options["relative"])} | options
         if not self.momentum_given and {"projection", "steps"} & set(options):
             complete = {**defaults, **options}
-            momentum = default_momentum(complete["projection"].momentum, steps=complete["steps"])
+            momentum = default_momentum(complete["projection"].capabilities.momentum, steps=complete["steps"])
             options = {"momentum": momentum} | options
         return options
 

@@ -37,7 +37,7 @@ class Recorder:
         tape = Tape(
             layer.weight,
             None if projection.rows is None else -(-projection.rows // ranks),
-            output_grads=projection.output_grads,
+            output_grads=projection.capabilities.output_grads,
             moments=projection.moments(layer),
             enough=blocks.width,
             at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
