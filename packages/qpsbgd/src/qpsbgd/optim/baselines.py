@@ -11,20 +11,16 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer, sign
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
 from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.updates import State, Update, adam_state, directions, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd.projections.polar import orthogonal_factors
-from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
-
-Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
-State = dict[str, Any]
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
@@ -94,7 +90,7 @@ class DescentOptimizer(BinaryOptimizer):
     def _fused_adam(self, weights: list[Tensor], states: list[State], group: dict[str, Any], skip: Tensor) -> None:
         """The step of `_moved` by torch's own kernel, unless `skip` is 1; layers of the same rate go together."""
         (beta1, beta2), grads = group["betas"], _grads(weights)
-        means, squares, counts = _adam_state(grads, states)
+        means, squares, counts = adam_state(grads, states)
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         keys = list(zip(rates, counts, [weight.dtype for weight in weights], strict=True))
         made = {count: torch.full((), float(count), device=skip.device) for count in set(counts)}
@@ -345,11 +341,6 @@ class Bop(DescentOptimizer):
         return moved
 
 
-def kept_dtype(weight: Tensor) -> torch.dtype:
-    """The type of what is kept of a weight, at least single precision: in half, squares overflow or vanish."""
-    return torch.promote_types(weight.dtype, torch.float32)
-
-
 def _grads(weights: list[Tensor]) -> list[Tensor]:
     """The gradients, in the type of what is kept."""
     return [weight.grad.to(kept_dtype(weight)) for weight in weights if weight.grad is not None]
@@ -362,62 +353,7 @@ def _placed(value: Any, device: torch.device) -> Any:
     return value.to(device, copy=True) if isinstance(value, Tensor) else value
 
 
-def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    """The steps of gradients, lr left out: SGD's or signSGD's with momentum, or Adam's; `states` are brought forward.
-
-    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
-    normalized: as sign, u = b / rms(b);   muon: as sign, u = √max(1, m/n) · polar(β b + (1−β) ∇)
-    """
-    update, momentum = options["update"], options["momentum"]
-    if update == "adam":
-        return _adam(grads, states, options)
-    if momentum:
-        buffers = [state.setdefault("buffer", torch.zeros_like(g)) for state, g in zip(states, grads, strict=True)]
-        torch._foreach_mul_(buffers, momentum)
-        torch._foreach_add_(buffers, grads, alpha=1 if update == "sgd" else 1 - momentum)
-        grads = list(torch._foreach_lerp(grads, buffers, momentum)) if update == "muon" else buffers
-    if update == "muon":
-        factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
-        sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
-        return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
-    if update == "normalized":
-        return [normalized(grad) for grad in grads]
-    return list(torch._foreach_sign(grads)) if update == "sign" else grads
-
-
-def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    beta1, beta2 = options["betas"]
-    means, squares, counts = _adam_state(grads, states)
-    torch._foreach_lerp_(means, grads, 1 - beta1)
-    products = torch._foreach_mul(grads, grads)
-    # Infinity would make NaN of the means.
-    torch._foreach_clamp_max_(products, min(torch.finfo(product.dtype).max for product in products))
-    torch._foreach_lerp_(squares, products, 1 - beta2)
-    roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
-    torch._foreach_add_(roots, options["eps"])
-    steps = list(torch._foreach_div(means, [1 - beta1**count for count in counts]))
-    torch._foreach_div_(steps, roots)
-    return steps
-
-
-def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor], list[Tensor], list[int]]:
-    """Adam's two means and the number of the step, per gradient."""
-    for state, grad in zip(states, grads, strict=True):
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
-        state["step"] += 1
-    return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
-
-
 def _strength(group: Mapping[str, Any], step: int) -> float:
     """λ_t of a group's weights at a step, counted from 1."""
     at_end = group["end"] is not None and step >= group["end"]
     return math.inf if at_end else float(group["rate"]) * step
-
-
-def proximal_step(weights: Tensor, strength: float) -> Tensor:
-    """The proximal map of strength · ‖θ − sign θ‖₁: each weight moves to its nearest ±1 by at most `strength`."""
-    nearest = sign(weights)
-    distance = weights - nearest
-    return nearest + distance.sign() * (distance.abs() - strength).clamp(min=0)

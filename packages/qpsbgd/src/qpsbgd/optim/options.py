@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.parameters import ParameterSplit
-from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor
+from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_momentum, default_rate, depth_factor
+from qpsbgd.parallel.distributed_solver import check_serves_shards
 from qpsbgd.parallel.shards import is_sharded
+from qpsbgd.projections import Projection, make_projection
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
@@ -106,6 +108,43 @@ class OptionRules:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProjectionRules(OptionRules):
+    """The rules of QPSBGD, and which of its options the user has given."""
+
+    checks: ClassVar[Mapping[str, Any]] = MappingProxyType({**OptionRules.checks, "momentum": BELOW_ONE})
+
+    network_default: Projection
+    projection_given: bool
+    momentum_given: bool
+    clip_given: bool
+
+    def complete(
+        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """With the group's projection as an object, and the momentum and bound that go with it."""
+        options = super().complete(options, defaults, groups)
+        if (name := options.get("projection")) is not None:
+            # Groups that name the same projection have one object, and with it one solver.
+            known = {group["projection"].name: group["projection"] for group in (defaults, *groups)}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            options = options | {"projection": projection.with_network_default(self.network_default)}
+        if not self.clip_given and "relative" in options:
+            options = {"clip": usual_clip(relative=options["relative"])} | options
+        if not self.momentum_given and {"projection", "steps"} & set(options):
+            complete = {**defaults, **options}
+            momentum = default_momentum(complete["projection"].capabilities.momentum, steps=complete["steps"])
+            options = {"momentum": momentum} | options
+        return options
+
+    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
+        """As the projection says."""
+        projection: Projection = options["projection"]
+        projection.check(layer)
+        if is_sharded(layer.weight):
+            check_serves_shards(projection, layer)
+
+
 def resolve_defaults(
     given: Mapping[str, Any], network: Network, rules: OptionRules, *, rate_factor: float | None = None
 ) -> dict[str, Any]:
@@ -130,6 +169,11 @@ def resolve_defaults(
         options["lr"] = default_rate(rate_factor, **network.depth, steps=options["steps"])
     rules.check(options)
     return options
+
+
+def usual_clip(*, relative: bool) -> float | Literal["range"]:
+    """The bound of latent weights where none is given: in initial ranges where the rate is, else 1."""
+    return "range" if relative else 1.0
 
 
 def plain(value: Any) -> Any:

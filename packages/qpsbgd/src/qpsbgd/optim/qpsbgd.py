@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -19,11 +17,11 @@ from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.options import Network, ProjectionRules, resolve_defaults, usual_clip
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
-from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
+from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
@@ -31,7 +29,6 @@ from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25
 """The factor of `default_rate`: chosen on networks with and without norms, reproduction/results/rates.json."""
@@ -74,7 +71,7 @@ class QPSBGD(BinaryOptimizer):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
-    _rules: _ProjectionRules
+    _rules: ProjectionRules
     _solutions: list[Callable[[], list[Solution]]]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
@@ -107,12 +104,12 @@ class QPSBGD(BinaryOptimizer):
             "lr": lr,
             "projection": chosen,
             "momentum": default_momentum(chosen.capabilities.momentum, steps=steps) if momentum is None else momentum,
-            "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
+            "clip": usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
         }
-        rules = _ProjectionRules.of(
+        rules = ProjectionRules.of(
             given,
             network,
             type(self).__name__,
@@ -369,47 +366,6 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._attach_tape(layer)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ProjectionRules(OptionRules):
-    """The rules of QPSBGD, and which of its options the user has given."""
-
-    checks: ClassVar[Mapping[str, Any]] = MappingProxyType({**OptionRules.checks, "momentum": BELOW_ONE})
-
-    network_default: Projection
-    projection_given: bool
-    momentum_given: bool
-    clip_given: bool
-
-    def complete(
-        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """With the group's projection as an object, and the momentum and bound that go with it."""
-        options = super().complete(options, defaults, groups)
-        if (name := options.get("projection")) is not None:
-            # Groups that name the same projection have one object, and with it one solver.
-            known = {group["projection"].name: group["projection"] for group in (defaults, *groups)}
-            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            options = options | {"projection": projection.with_network_default(self.network_default)}
-        if not self.clip_given and "relative" in options:
-            options = {"clip": _usual_clip(relative=options["relative"])} | options
-        if not self.momentum_given and {"projection", "steps"} & set(options):
-            complete = {**defaults, **options}
-            momentum = default_momentum(complete["projection"].capabilities.momentum, steps=complete["steps"])
-            options = {"momentum": momentum} | options
-        return options
-
-    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
-        """As the projection says."""
-        projection: Projection = options["projection"]
-        projection.check(layer)
-        if is_sharded(layer.weight):
-            check_serves_shards(projection, layer)
-
-
-def _usual_clip(*, relative: bool) -> float | Literal["range"]:
-    return "range" if relative else 1.0
 
 
 def _now(device: torch.device) -> float:
