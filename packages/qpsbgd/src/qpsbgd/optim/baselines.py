@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
@@ -130,6 +130,15 @@ class _DescentRules(OptionRules):
 
     more: Mapping[str, Any]
 
+    def complete(
+        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """With ProxQuant's pull for the group's own learning rate, where none is given."""
+        options = super().complete(options, defaults, groups)
+        if defaults.get("end") is not None and options.get("lr") is not None:
+            options = {"rate": default_pull(options["lr"], defaults["end"])} | options
+        return options
+
     def check(self, options: Mapping[str, Any]) -> None:
         """With the update and its momentum, and what one baseline alone has."""
         super().check(options)
@@ -233,7 +242,7 @@ class ProxQuant(DescentOptimizer):
             raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
         end = (steps or 1000) if rate is None else None
         if end is not None:
-            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", lr) / end
+            rate = default_pull(NOT_NEGATIVE.checked("lr", lr), end)
         options = {
             "lr": lr,
             "rate": rate,
@@ -351,6 +360,11 @@ def _placed(value: Any, device: torch.device) -> Any:
     if isinstance(value, dict):
         return {name: _placed(inner, device) for name, inner in value.items()}
     return value.to(device, copy=True) if isinstance(value, Tensor) else value
+
+
+def default_pull(lr: float, end: int) -> float:
+    """The `rate` at which ProxQuant takes every weight to ±1 within `end` steps of size `lr`."""
+    return 2 / end**2 + 2 * lr / end
 
 
 def _strength(group: Mapping[str, Any], step: int) -> float:
