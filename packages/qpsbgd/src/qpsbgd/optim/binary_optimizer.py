@@ -109,13 +109,13 @@ class BinaryOptimizer(Optimizer):
     def _split_off_real(self, members: ParameterSplit, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
         given = options.pop("real", None)
-        own = real_options(given)
-        wanted = own if given is not None else self._real
+        group_real = real_options(given)
+        wanted = group_real if given is not None else self._real
         rest = members.given + (list(members.inside) if wanted is not None and wanted is not False else [])
         if wanted is None:
             self._beside.update(members.inside)
         schedule_options = {name: options.get(name, self.defaults[name]) for name in ("steps", "warmup")}
-        real = {**schedule_options, **(self._real or {}), **(own or {})}
+        real = {**schedule_options, **(self._real or {}), **(group_real or {})}
         if options.get("weight_decay") == 0 and not rest and "weight_decay" not in self.defaults:
             del options["weight_decay"]  # frameworks give one to every group
         if rest:
@@ -176,9 +176,9 @@ class BinaryOptimizer(Optimizer):
 
     def _step_real(self) -> None:
         """Step the real-valued parameters, which may fail: the first change of a step, when nothing else can fail."""
-        made = max(group["step"] for group in self.binary_groups)
+        steps_made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            factor = schedule(made, group["steps"], group["warmup"])
+            factor = schedule(steps_made, group["steps"], group["warmup"])
             part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None), skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
@@ -186,7 +186,7 @@ class BinaryOptimizer(Optimizer):
         for group in self.binary_groups:
             group["step"] += 1
         claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
-        beside = {p: own for p, own in self._beside.items() if p not in claimed}
+        beside = {p: name for p, name in self._beside.items() if p not in claimed}
         for message in (*messages, *self._left_behind.messages(beside, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
 
@@ -207,16 +207,16 @@ class BinaryOptimizer(Optimizer):
         self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
-        found: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
-        devices = {p.device for p in found.values()}
-        found.update(moments)
+        values: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
+        devices = {p.device for p in values.values()}
+        values.update(moments)
         on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
-            self._skip = self._finite_check.ask(found)
+            self._skip = self._finite_check.ask(values)
         else:
             self._skip = None
-            self._report(nonfinite(found), "hold", "nothing was changed")
+            self._report(nonfinite(values), "hold", "nothing was changed")
         return True
 
     def _report(self, wrong: Sequence[Tensor | BinaryLayer], hold: str, then: str) -> None:
@@ -252,8 +252,8 @@ class BinaryOptimizer(Optimizer):
                 f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
             )
         parts, members = iter(self._real_parts), set()
-        for own, group in zip(self.param_groups, groups, strict=True):
-            binary = own["params"][0] in self._layers
+        for ours, group in zip(self.param_groups, groups, strict=True):
+            binary = ours["params"][0] in self._layers
             if binary:
                 members |= set(group["params"])
                 missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
@@ -261,15 +261,15 @@ class BinaryOptimizer(Optimizer):
                 missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
-            if own["steps"] is not None and own["steps"] != group["steps"]:
-                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={own['steps']}"
+            if ours["steps"] is not None and ours["steps"] != group["steps"]:
+                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={ours['steps']}"
                 if binary:
                     warnings.warn(
                         f"the state was saved with {longer}, which counts: the schedule goes on from the saved step, "
                         "with the saved rates",
                         stacklevel=3,
                     )
-                group["steps"] = own["steps"]
+                group["steps"] = ours["steps"]
         binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
         if foreign := sorted({name for saved in binary_state for name in saved} - known):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))

@@ -315,10 +315,13 @@ class QPSBGD(BinaryOptimizer):
         state = super().state_dict()
         distribute_kept(state, self.param_groups)
         texts = [
-            {"projection": own["projection"].describe()} if "projection" in own else {} for own in self.param_groups
+            {"projection": group["projection"].describe()} if "projection" in group else {}
+            for group in self.param_groups
         ]
-        state["param_groups"] = [{**group, **text} for group, text in zip(state["param_groups"], texts, strict=True)]
-        solvers = [{} if one.solver is None else one.solver.state_dict() for one in self._projections()]
+        state["param_groups"] = [{**entry, **text} for entry, text in zip(state["param_groups"], texts, strict=True)]
+        solvers = [
+            {} if projection.solver is None else projection.solver.state_dict() for projection in self._projections()
+        ]
         return {**state, "solvers": solvers} if any(solvers) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -337,12 +340,12 @@ class QPSBGD(BinaryOptimizer):
         """Put a checked state in place of the present one."""
         default, groups = self.defaults["projection"], [dict(group) for group in state_dict["param_groups"]]
         places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
-        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
-        for own, group in zip(self.param_groups, groups, strict=True):
-            if "projection" in group and "projection" in own:
-                kind, description = own["projection"], group["projection"]
+        restored: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        for ours, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in ours:
+                kind, description = ours["projection"], group["projection"]
                 key = id(kind), repr(description)
-                if key not in made:
+                if key not in restored:
                     name = description.get("name") if isinstance(description, Mapping) else None
                     if (
                         not self._rules.projection_given
@@ -351,8 +354,8 @@ class QPSBGD(BinaryOptimizer):
                         and name != kind.name
                     ):
                         kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
-                    made[key] = kind.restored(description)
-                group["projection"] = made[key]
+                    restored[key] = kind.restored(description)
+                group["projection"] = restored[key]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         for place in places:
             self.defaults["projection"] = self.param_groups[place]["projection"]
