@@ -9,10 +9,9 @@ each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at gri
 
 import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from benchmarks.training.binarize_networks import GPT
@@ -55,12 +54,11 @@ class UnitPolar(Polar):
     """The polar factor, each output unit divided by the root of a running mean of its squares (NorMuon, 2025)."""
 
     name = "polar-units"
-    kept = ("gradient", "step", "squares")
-    sharded = MappingProxyType({})
+    capabilities = replace(Polar.capabilities, state_names=("gradient", "step", "squares"), sharded={})
     memory: float = 0.95
 
-    def answers(self, inputs):
-        for one, direction in zip(inputs, super().answers(inputs), strict=True):
+    def directions(self, inputs):
+        for one, direction in zip(inputs, super().directions(inputs), strict=True):
             squares = direction.values.square().flatten(1).mean(1)
             if "squares" in one.state:
                 squares = torch.lerp(squares, one.state["squares"], self.memory)

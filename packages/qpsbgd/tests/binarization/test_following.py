@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.passes import Branch, Passes, Seen, Sums
+from qpsbgd.binarization.passes import Branch, LayerCall, Passes, Sums
 
 
 class Block(nn.Module):
@@ -114,7 +114,7 @@ def test_a_branch_is_made_up_for_only_where_both_networks_have_it():
         here = passes.seen(model[3].second, 0, sums=True)
         plain = type(model[3].second).forward(model[3].second, here.x)
         torch.testing.assert_close(passes.targets("3.second", 0, here), plain)
-        torch.testing.assert_close(passes.targets("3.second", 0, Seen(here.x, None, None)), plain)
+        torch.testing.assert_close(passes.targets("3.second", 0, LayerCall(here.x, None, None)), plain)
         torch.testing.assert_close(passes.targets("3.first", 0, here), model[3].first(model[:3](x)))
         error = torch.randn_like(here.other)
         found = passes.targets("3.second", 0, here._replace(other=here.other - error))

@@ -9,7 +9,7 @@ from torch import nn
 
 from qpsbgd import BinaryConnect, Bop, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
-from qpsbgd.optim.baselines import proximal_step
+from qpsbgd.optim.updates import proximal_step
 from qpsbgd.projections.polar import orthogonalized
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.parameters import Members
+from qpsbgd.optim.parameters import ParameterSplit
 
 
 def model_with_bias():
@@ -18,8 +18,8 @@ def claimed(optimizer):
 
 def test_binary_layers_come_in_order_and_each_once():
     model = model_with_bias()
-    assert Members.of([model, model[2]]).layers == [model[0], model[2]]
-    assert Members.of(model[2]).layers == [model[2]]
+    assert ParameterSplit.of([model, model[2]]).layers == [model[0], model[2]]
+    assert ParameterSplit.of(model[2]).layers == [model[2]]
 
 
 def test_the_real_optimiser_is_an_adam_on_all_that_is_left():
@@ -174,7 +174,7 @@ def test_a_run_resumed_with_more_steps_goes_on_and_says_so(make):
 def test_a_loaded_state_drops_what_the_step_before_it_has_asked(kind):
     model = model_with_bias()
     optimizer = kind(model)
-    optimizer._late_answer.ask({model[0].weight: torch.tensor([torch.nan])})  # as a step on a GPU does
+    optimizer._finite_check.ask({model[0].weight: torch.tensor([torch.nan])})  # as a step on a GPU does
     optimizer.load_state_dict(optimizer.state_dict())
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()

@@ -10,7 +10,7 @@ from qpsbgd.projections import Direction, LayerInputs, Projection, Ridge
 class Ones(Projection):
     name = "ones"
 
-    def answers(self, inputs):
+    def directions(self, inputs):
         return [Direction(torch.ones_like(one.layer.weight)) for one in inputs]
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
 
 
 def parameters(*grads):
@@ -17,7 +17,7 @@ def test_gradients_that_are_not_finite_are_named(bad):
 
 
 def test_the_late_answer_is_of_the_last_question_and_is_given_once():
-    late = LateAnswer()
+    late = DeferredFiniteCheck()
     assert late.answer() == []
     given = parameters([1.0, float("nan"), 3.0], [0.0, 0.0, 0.0])
     assert late.ask(given).item() is True

@@ -12,7 +12,7 @@ def test_with_momentum_the_mean_of_the_families_is_corrected_for_its_start():
     for _ in range(3):
         record = LayerRecord(torch.randn(6, 4), torch.randn(6, 3))
         linears.append(projection._families(LayerInputs(layer, layer.weight, record, 0.0, {}, {}))[0].linear)
-        (answer,) = projection.answers([LayerInputs(layer, layer.weight, record, 0.5, state, {})])
+        (answer,) = projection.directions([LayerInputs(layer, layer.weight, record, 0.5, state, {})])
         state = answer.state
     weights = torch.tensor([0.25, 0.5, 1.0])
     expected = sum(weight * linear for weight, linear in zip(weights / weights.sum(), linears, strict=True))
@@ -25,7 +25,7 @@ def test_figures_compare_the_answer_with_the_signs():
     layer = BinaryLinear(2, 1)
     record = LayerRecord(torch.tensor([[1.0, 1.0]]), torch.tensor([[0.1]]))
     seen = LayerInputs(layer, layer.weight, record, 0.0, {}, {})
-    (answer,) = Printed(solver="exact").answers([seen])
+    (answer,) = Printed(solver="exact").directions([seen])
     (solution,) = answer.solutions()
     (family,) = Printed()._families(seen)
     signs = -family.linear.sign()

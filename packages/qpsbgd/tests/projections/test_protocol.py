@@ -21,8 +21,8 @@ class SignOfTheRidge(SystemProjection):
 
     name = "sign-of-the-ridge"
 
-    def directions(self, systems):
-        return [system.answer(system.solved().sign()) for system in systems]
+    def solve(self, systems):
+        return [system.direction(system.solution().sign()) for system in systems]
 
 
 def test_a_projection_in_ten_lines_trains():
@@ -46,8 +46,8 @@ def test_a_projection_in_ten_lines_trains():
 class DenseOnly(SystemProjection):
     name = "dense-only"
 
-    def directions(self, systems):
-        return [system.answer(system.solved()) for system in systems]
+    def solve(self, systems):
+        return [system.direction(system.solution()) for system in systems]
 
     def check(self, layer):
         if not isinstance(layer, BinaryLinear):
@@ -133,11 +133,11 @@ def test_a_renewal_waits_for_a_gpu_unless_the_projection_says_that_it_need_not(p
     train(model, optimizer, range(3))
     members = list(optimizer._members())
     for group, layer in members:
-        optimizer._tapes[layer].wanted = True
+        layer.tape.wanted = True
         assert optimizer._asks_host(group, layer) == asks
     optimizer.load_state_dict(optimizer.state_dict())
     for group, layer in optimizer._members():
-        optimizer._tapes[layer].wanted = True
+        layer.tape.wanted = True
         assert optimizer._asks_host(group, layer)  # what follows from the loaded Q̄ must not come from a skipped step
 
 

@@ -384,7 +384,7 @@ def answered(projection, *, grad=None, state=None):
     layer = BinaryLinear(5, 3)
     grad = torch.randn(3, 5) if grad is None else grad
     record = LayerMoments(projection.moments(layer)(torch.randn(12, 5)), 12)
-    return projection.answers([LayerInputs(layer, grad, record, 0.9, state or {}, {})])[0]
+    return projection.directions([LayerInputs(layer, grad, record, 0.9, state or {}, {})])[0]
 
 
 def test_a_first_gradient_of_zero_shrinks_nothing():

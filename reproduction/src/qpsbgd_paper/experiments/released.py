@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.nn import sign
-from qpsbgd.optim.baselines import proximal_step
+from qpsbgd.optim.updates import proximal_step
 from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.optim.baselines import Update
 from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.updates import Update
 from qpsbgd.projections import make_projection
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim

@@ -111,7 +111,7 @@ class Sums(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Seen(NamedTuple):
+class LayerCall(NamedTuple):
     """A layer in a pass: its input, and if its output is added to something, that branch and the other term."""
 
     x: Tensor
@@ -239,7 +239,7 @@ class Passes:
         self._once.add(new)
         self.watch(new)
 
-    def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
+    def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> LayerCall | None:
         """A layer that is called once, in the pass of one batch; None where the batch does not reach it.
 
         With `sums`, its output is followed to a sum.
@@ -256,9 +256,9 @@ class Passes:
         with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
-        return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
+        return None if self._input is None else LayerCall(self._input, *(ends[0] if ends else (None, None)))
 
-    def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
+    def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
         """The outputs that a layer, seen `here` in the network that becomes binary, should have for a batch.
 
         By its namesake in this model; None where the batch does not reach that one.

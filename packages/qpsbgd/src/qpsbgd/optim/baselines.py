@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer, sign
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
-from qpsbgd.optim.gradient_check import LateAnswer
-from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck
+from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.updates import State, Update, adam_state, directions, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd.projections.polar import orthogonal_factors
-from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
-
-Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
-State = dict[str, Any]
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
@@ -37,11 +35,20 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
-    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE, "eps": POSITIVE})
-    kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
+    option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The values that this baseline's own options may have."""
+    state_names: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
+
+    def __init__(
+        self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None
+    ) -> None:
+        groups = param_groups(params)
+        network = Network.of(groups)
+        rules = _DescentRules.of(options, network, type(self).__name__, more=dict(self.option_checks))
+        super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=rate_factor), real, rules)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -83,7 +90,7 @@ class DescentOptimizer(BinaryOptimizer):
     def _fused_adam(self, weights: list[Tensor], states: list[State], group: dict[str, Any], skip: Tensor) -> None:
         """The step of `_moved` by torch's own kernel, unless `skip` is 1; layers of the same rate go together."""
         (beta1, beta2), grads = group["betas"], _grads(weights)
-        means, squares, counts = _adam_state(grads, states)
+        means, squares, counts = adam_state(grads, states)
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         keys = list(zip(rates, counts, [weight.dtype for weight in weights], strict=True))
         made = {count: torch.full((), float(count), device=skip.device) for count in set(counts)}
@@ -106,28 +113,48 @@ class DescentOptimizer(BinaryOptimizer):
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
 
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
-            raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
-        super().load_state_dict(self._check_state(state_dict, set(self.kept)))
+        super().load_state_dict(self._check_state(state_dict, set(self.state_names)))
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for weight, number in zip(group["params"], saved["params"], strict=True):
                 if weight in self._layers and weight.dtype != kept_dtype(weight) and number in state_dict["state"]:
                     # Torch has cast it to the precision of the weight.
                     self.state[weight] = _placed(state_dict["state"][number], weight.device)
-        self._late_answer = LateAnswer()
+        self._finite_check = DeferredFiniteCheck()
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        super()._check_options(options)
+
+@dataclass(frozen=True, kw_only=True)
+class _DescentRules(OptionRules):
+    """The rules of the baselines."""
+
+    more: Mapping[str, Any]
+
+    def complete(
+        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """With ProxQuant's pull for the group's own learning rate, where none is given."""
+        options = super().complete(options, defaults, groups)
+        if defaults.get("end") is not None and options.get("lr") is not None:
+            options = {"rate": default_pull(options["lr"], defaults["end"])} | options
+        return options
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """With the update and its momentum, and what one baseline alone has."""
+        super().check(options)
+        for name, check in {"momentum": BELOW_ONE, "eps": POSITIVE, **self.more}.items():
+            check.checked(name, options[name])
         if options["update"] not in get_args(Update):
             raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
         if options["update"] == "adam" and options["momentum"]:
             raise ValueError('update "adam" takes betas instead of momentum')
         for beta in options["betas"]:
             BELOW_ONE.checked("each of betas", beta)
+
+    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
+        """Updates of whole matrices need whole layers."""
+        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
+            raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
 
 
 class BinaryConnect(DescentOptimizer):
@@ -166,10 +193,8 @@ class BinaryConnect(DescentOptimizer):
         if lr is None and update == "sgd":
             lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
-        super().__init__(params, {**options, "steps": steps, "warmup": warmup, "relative": relative}, real)
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
+        options |= {"steps": steps, "warmup": warmup, "relative": relative}
+        super().__init__(params, options, real, RATE_FACTORS.get(update, SGD_RATE))  # a check reports unknown updates
 
 
 class ProxQuant(DescentOptimizer):
@@ -194,8 +219,9 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "rate": NOT_NEGATIVE})
-    kept = frozenset({"proximal_step", "descent"})
+    option_checks = MappingProxyType({"rate": NOT_NEGATIVE})
+    trains_latent = True
+    state_names = frozenset({"proximal_step", "descent"})
 
     def __init__(
         self,
@@ -212,9 +238,11 @@ class ProxQuant(DescentOptimizer):
         real: Real = None,
     ) -> None:
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
+        if lr is None:
+            raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
         end = (steps or 1000) if rate is None else None
         if end is not None:
-            rate = 2 / end**2 + 2 * NOT_NEGATIVE.checked("lr", self._rate_factor({}) if lr is None else lr) / end
+            rate = default_pull(NOT_NEGATIVE.checked("lr", lr), end)
         options = {
             "lr": lr,
             "rate": rate,
@@ -232,13 +260,6 @@ class ProxQuant(DescentOptimizer):
         stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
         pairs = zip(stepped, states, strict=True)
         return [proximal_step(weight, _strength(group, state["proximal_step"])) for weight, state in pairs]
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
-
-    def _adopt(self, layer: BinaryLayer) -> None:
-        super()._adopt(layer)
-        layer.latent_forward = True
 
 
 class StraightThrough(DescentOptimizer):
@@ -260,7 +281,7 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "weight_decay": NOT_NEGATIVE})
+    option_checks = MappingProxyType({"weight_decay": NOT_NEGATIVE})
     fusable = True
 
     def __init__(
@@ -300,8 +321,8 @@ class Bop(DescentOptimizer):
         steps: Steps of the whole training; γ follows the same schedule as other rates.
     """
 
-    rules = MappingProxyType({**DescentOptimizer.rules, "threshold": POSITIVE})
-    kept = frozenset({"mean"})
+    option_checks = MappingProxyType({"threshold": POSITIVE})
+    state_names = frozenset({"mean"})
 
     def __init__(
         self,
@@ -329,11 +350,6 @@ class Bop(DescentOptimizer):
         return moved
 
 
-def kept_dtype(weight: Tensor) -> torch.dtype:
-    """The type of what is kept of a weight, at least single precision: in half, squares overflow or vanish."""
-    return torch.promote_types(weight.dtype, torch.float32)
-
-
 def _grads(weights: list[Tensor]) -> list[Tensor]:
     """The gradients, in the type of what is kept."""
     return [weight.grad.to(kept_dtype(weight)) for weight in weights if weight.grad is not None]
@@ -346,62 +362,12 @@ def _placed(value: Any, device: torch.device) -> Any:
     return value.to(device, copy=True) if isinstance(value, Tensor) else value
 
 
-def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    """The steps of gradients, lr left out: SGD's or signSGD's with momentum, or Adam's; `states` are brought forward.
-
-    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
-    normalized: as sign, u = b / rms(b);   muon: as sign, u = √max(1, m/n) · polar(β b + (1−β) ∇)
-    """
-    update, momentum = options["update"], options["momentum"]
-    if update == "adam":
-        return _adam(grads, states, options)
-    if momentum:
-        buffers = [state.setdefault("buffer", torch.zeros_like(g)) for state, g in zip(states, grads, strict=True)]
-        torch._foreach_mul_(buffers, momentum)
-        torch._foreach_add_(buffers, grads, alpha=1 if update == "sgd" else 1 - momentum)
-        grads = list(torch._foreach_lerp(grads, buffers, momentum)) if update == "muon" else buffers
-    if update == "muon":
-        factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
-        sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
-        return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
-    if update == "normalized":
-        return [normalized(grad) for grad in grads]
-    return list(torch._foreach_sign(grads)) if update == "sign" else grads
-
-
-def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    beta1, beta2 = options["betas"]
-    means, squares, counts = _adam_state(grads, states)
-    torch._foreach_lerp_(means, grads, 1 - beta1)
-    products = torch._foreach_mul(grads, grads)
-    # Infinity would make NaN of the means.
-    torch._foreach_clamp_max_(products, min(torch.finfo(product.dtype).max for product in products))
-    torch._foreach_lerp_(squares, products, 1 - beta2)
-    roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
-    torch._foreach_add_(roots, options["eps"])
-    steps = list(torch._foreach_div(means, [1 - beta1**count for count in counts]))
-    torch._foreach_div_(steps, roots)
-    return steps
-
-
-def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor], list[Tensor], list[int]]:
-    """Adam's two means and the number of the step, per gradient."""
-    for state, grad in zip(states, grads, strict=True):
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
-        state["step"] += 1
-    return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
+def default_pull(lr: float, end: int) -> float:
+    """The `rate` at which ProxQuant takes every weight to ±1 within `end` steps of size `lr`."""
+    return 2 / end**2 + 2 * lr / end
 
 
 def _strength(group: Mapping[str, Any], step: int) -> float:
     """λ_t of a group's weights at a step, counted from 1."""
     at_end = group["end"] is not None and step >= group["end"]
     return math.inf if at_end else float(group["rate"]) * step
-
-
-def proximal_step(weights: Tensor, strength: float) -> Tensor:
-    """The proximal map of strength · ‖θ − sign θ‖₁: each weight moves to its nearest ±1 by at most `strength`."""
-    nearest = sign(weights)
-    distance = weights - nearest
-    return nearest + distance.sign() * (distance.abs() - strength).clamp(min=0)

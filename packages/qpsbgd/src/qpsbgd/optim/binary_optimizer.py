@@ -1,30 +1,28 @@
-"""The base of all binary optimisers: options, parameter groups, the real-valued part, checks, warnings."""
+"""The base of all binary optimisers: parameter groups, the real-valued part, checks, warnings."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
-from qpsbgd.optim.chains import chained_norms
 from qpsbgd.optim.diagnostics import LeftBehind
-from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
-from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
-from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, depth_factor, schedule
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
+from qpsbgd.optim.options import OptionRules, plain, scale_unit
+from qpsbgd.optim.parameters import NO_LAYER, ParameterSplit, check_weights
+from qpsbgd.optim.rates import schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
+from qpsbgd.optim.recorder import Recorder
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 _CALLER = 5
 """Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
@@ -44,47 +42,20 @@ class BinaryOptimizer(Optimizer):
     is given. Groups that are added later join the schedule where it is.
     """
 
-    rules: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
-    )
-    """What options must be, by name."""
-    _copied: ClassVar[tuple[str, ...]] = (
-        *("_real", "_real_parts", "_beside", "_norms", "_depth_factor"),
-        "_relative_given",
-    )
-    """Attributes that torch does not copy or pickle by itself."""
+    trains_latent: ClassVar[bool] = False
+    """Whether layers compute with their real weights in training."""
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     """Called with every layer that a step moves and the figures of its projection, if it has one."""
 
-    def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
+    def __init__(
+        self, groups: Sequence[dict[str, Any]], defaults: dict[str, Any], real: Real, rules: OptionRules
+    ) -> None:
+        # Torch's constructor calls add_param_group, which needs these.
         self._layers: dict[Tensor, BinaryLayer] = {}
         self._real_parts: list[RealPart] = []
-        self._real = real_options(real)
+        self._real, self._rules = real_options(real), rules
         self._beside: dict[Tensor, str] = {}
-        self._start_run()
-        groups = param_groups(params)
-        defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
-        self._relative_given = defaults["relative"] is not None
-        if not self._relative_given:
-            defaults["relative"] = defaults["lr"] is None
-        members = [Members.of(group["params"]) for group in groups if "params" in group]
-        self._norms = sum(one.norms for one in members)
-        if defaults["warmup"] is None:
-            defaults["warmup"] = WARMUP if self._norms else 0.0
-        self._choose(members, defaults)
-        layers = list(dict.fromkeys(layer for one in members for layer in one.layers))  # in the order of all ranks
-        self._depth_factor = 1.0
-        if defaults["lr"] is None or any(layer.scale is not None for layer in layers):
-            counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
-            chained = max((chained_norms(module) for one in members for module in one.modules), default=0)
-            depth = {"layers": counted, "norms": self._norms, "chained": chained}
-            self._depth_factor = depth_factor(**depth)
-        if defaults["lr"] is None:
-            factor = self._rate_factor(defaults)
-            if not defaults["relative"]:
-                raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-            defaults["lr"] = default_rate(factor, **depth, steps=defaults["steps"])
-        self._check_options(defaults)
+        self._reset_transient_state()
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
             raise ValueError(NO_LAYER)
@@ -93,16 +64,13 @@ class BinaryOptimizer(Optimizer):
         """Add layers or parameters with options of their own: `{"params": model.head, "lr": 0.1}`."""
         if "params" not in param_group:
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
-        options = {name: _plain(value) for name, value in param_group.items() if name != "params"}
-        members = Members.of(param_group["params"])
+        options = {name: plain(value) for name, value in param_group.items() if name != "params"}
+        members = ParameterSplit.of(param_group["params"])
         real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
         if members.layers:
-            if options.get("lr") is not None and not self._relative_given:
-                options = {"relative": False} | options  # as where the rate is an argument
-            options = {"step": max((group["step"] for group in self.binary_groups), default=0)} | options
-            options = self._completed(options)
+            options = self._rules.complete(options, self.defaults, self.binary_groups)
         unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
         if unknown:
             raise TypeError(
@@ -117,20 +85,20 @@ class BinaryOptimizer(Optimizer):
             part = RealPart(
                 members.named(rest),
                 real,
-                norms=self._norms + members.norms > 0,
-                scales={layer.scale: _scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
-                depth_factor=self._depth_factor,
+                norms=self._rules.norms + members.norms > 0,
+                scales={layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
+                depth_factor=self._rules.scale_rate_factor,
             )
         if members.layers:
             check_weights(members.layers, self._ranks.size)
-            self._check_options({**self.defaults, **options})
+            self._rules.check({**self.defaults, **options})
             for layer in members.layers:
-                self._check_layer(layer, {**self.defaults, **options})
+                self._rules.check_layer(layer, {**self.defaults, **options})
             weights = members.named([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
                 self._layers[layer.weight] = layer
-                self._adopt(layer)
+                self._attach_tape(layer)
         if part is not None:
             if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
                 part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
@@ -138,16 +106,16 @@ class BinaryOptimizer(Optimizer):
             self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
-    def _split_off_real(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
+    def _split_off_real(self, members: ParameterSplit, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
         given = options.pop("real", None)
-        own = real_options(given)
-        wanted = own if given is not None else self._real
+        group_real = real_options(given)
+        wanted = group_real if given is not None else self._real
         rest = members.given + (list(members.inside) if wanted is not None and wanted is not False else [])
         if wanted is None:
             self._beside.update(members.inside)
         schedule_options = {name: options.get(name, self.defaults[name]) for name in ("steps", "warmup")}
-        real = {**schedule_options, **(self._real or {}), **(own or {})}
+        real = {**schedule_options, **(self._real or {}), **(group_real or {})}
         if options.get("weight_decay") == 0 and not rest and "weight_decay" not in self.defaults:
             del options["weight_decay"]  # frameworks give one to every group
         if rest:
@@ -165,19 +133,20 @@ class BinaryOptimizer(Optimizer):
         """The parameter groups of real-valued parameters."""
         return [group for group in self.param_groups if group["params"][0] not in self._layers]
 
-    def _adopt(self, layer: BinaryLayer) -> None:
-        """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
-        if layer.tape is not None:
-            layer.tape.close()
-        layer.tape, layer.latent_forward = None, False
+    def _attach_tape(self, layer: BinaryLayer) -> None:
+        """Prepare a layer that this optimiser now trains, whatever an earlier optimiser has set on it."""
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
+        step = self.state.get(layer.weight, {}).get("step", 0)
+        self._recorder.attach_tape(layer, group.get("projection"), ranks=self._ranks.size, step=step)
+        layer.latent_forward = self.trains_latent
 
-    def _start_run(self) -> None:
+    def _reset_transient_state(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._left_behind = LeftBehind()
         self.observers = []
-        self._late_answer: LateAnswer[Tensor | BinaryLayer] = LateAnswer()
+        self._finite_check: DeferredFiniteCheck[Tensor | BinaryLayer] = DeferredFiniteCheck()
         self._skip: Tensor | None = None
-        self._ranks = Ranks()
+        self._ranks, self._recorder = Ranks(), Recorder()
 
     def _check_in_place(self) -> None:
         """Raise RuntimeError if a layer has another parameter than the one that this optimiser was made for."""
@@ -207,9 +176,9 @@ class BinaryOptimizer(Optimizer):
 
     def _step_real(self) -> None:
         """Step the real-valued parameters, which may fail: the first change of a step, when nothing else can fail."""
-        made = max(group["step"] for group in self.binary_groups)
+        steps_made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            factor = schedule(made, group["steps"], group["warmup"])
+            factor = schedule(steps_made, group["steps"], group["warmup"])
             part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None), skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
@@ -217,30 +186,9 @@ class BinaryOptimizer(Optimizer):
         for group in self.binary_groups:
             group["step"] += 1
         claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
-        beside = {p: own for p, own in self._beside.items() if p not in claimed}
+        beside = {p: name for p, name in self._beside.items() if p not in claimed}
         for message in (*messages, *self._left_behind.messages(beside, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
-
-    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options of a group of binary weights, with those that depend on others."""
-        return options
-
-    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
-        """Fill in the options that depend on the network, other than the rate."""
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        """The factor of `default_rate` for these options, where no learning rate is given."""
-        raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
-
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
-        if options.get("clip") != "range":
-            POSITIVE_OR_NONE.checked("clip", options["clip"])
-        for name, rule in self.rules.items():
-            rule.checked(name, options[name])
-
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        """Raise TypeError or ValueError for a layer that these options cannot train."""
 
     def _check_gradients(
         self,
@@ -256,19 +204,19 @@ class BinaryOptimizer(Optimizer):
         """
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.check_gradients(group)
-        self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
+        self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
-        found: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
-        devices = {p.device for p in found.values()}
-        found.update(moments)
+        values: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
+        devices = {p.device for p in values.values()}
+        values.update(moments)
         on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
-            self._skip = self._late_answer.ask(found)
+            self._skip = self._finite_check.ask(values)
         else:
             self._skip = None
-            self._report(nonfinite(found), "hold", "nothing was changed")
+            self._report(nonfinite(values), "hold", "nothing was changed")
         return True
 
     def _report(self, wrong: Sequence[Tensor | BinaryLayer], hold: str, then: str) -> None:
@@ -304,8 +252,8 @@ class BinaryOptimizer(Optimizer):
                 f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
             )
         parts, members = iter(self._real_parts), set()
-        for own, group in zip(self.param_groups, groups, strict=True):
-            binary = own["params"][0] in self._layers
+        for ours, group in zip(self.param_groups, groups, strict=True):
+            binary = ours["params"][0] in self._layers
             if binary:
                 members |= set(group["params"])
                 missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
@@ -313,15 +261,15 @@ class BinaryOptimizer(Optimizer):
                 missing = next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
-            if own["steps"] is not None and own["steps"] != group["steps"]:
-                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={own['steps']}"
+            if ours["steps"] is not None and ours["steps"] != group["steps"]:
+                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={ours['steps']}"
                 if binary:
                     warnings.warn(
                         f"the state was saved with {longer}, which counts: the schedule goes on from the saved step, "
                         "with the saved rates",
                         stacklevel=3,
                     )
-                group["steps"] = own["steps"]
+                group["steps"] = ours["steps"]
         binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
         if foreign := sorted({name for saved in binary_state for name in saved} - known):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
@@ -334,43 +282,17 @@ class BinaryOptimizer(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: vars(self)[name] for name in self._copied}
-        return {**super().__getstate__(), **own, "_layers": list(self._layers.values())}
+        # Torch copies and pickles only what it knows.
+        ours = {name: vars(self)[name] for name in ("_real", "_real_parts", "_beside", "_rules")}
+        return {**super().__getstate__(), **ours, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         layers = state.pop("_layers", None)
         super().__setstate__(state)
         if layers is not None:
             self._layers = {layer.weight: layer for layer in layers}
-            self._start_run()
+            self._reset_transient_state()
             for layer in layers:
-                self._adopt(layer)
+                self._attach_tape(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
-
-
-def _keeps_size(layer: BinaryLayer) -> bool:
-    """Whether outputs are about as large as inputs; they are where the scale is constant."""
-    size: Any
-    if layer.unit is not None:
-        size = layer.unit * layer.weight.detach().abs().mean() * math.sqrt(_inputs(layer))
-    elif layer.scale is not None:
-        size = layer.scale.detach().square().sum(1).mean().sqrt() / _scale_unit(layer)
-    else:
-        return True
-    return float(size.full_tensor() if is_sharded(size) else size) >= KEPT_SIZE
-
-
-def _scale_unit(layer: BinaryLayer) -> float:
-    """The learned scale at which outputs are as large as inputs; 1 at the default gain."""
-    unit = 1 / (layer.gain * math.sqrt(_inputs(layer)))
-    return 1.0 if math.isclose(unit, 1.0) else unit
-
-
-def _inputs(layer: BinaryLayer) -> int:
-    return math.prod(layer.weight.shape[1:]) // layer.bits
-
-
-def _plain(value: Any) -> Any:
-    """A numpy number as Python's own, which checkpoints can hold."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -43,11 +43,12 @@ def qpsbgd(
         updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
     directions: dict[LayerUpdate, Direction] = {}
     for projection in {id(update.projection): update.projection for update in updates}.values():
-        own = [update for update in updates if update.projection is projection]
+        served = [update for update in updates if update.projection is projection]
         begun = clock()
-        answers = projection.answers([update.inputs for update in own])
+        results = projection.directions([update.inputs for update in served])
         seconds = clock() - begun
-        directions |= {update: replace(one, seconds=seconds) for update, one in zip(own, answers, strict=True)}
+        pairs = zip(served, results, strict=True)
+        directions |= {update: replace(direction, seconds=seconds) for update, direction in pairs}
     before()
     for update, direction in directions.items():
         rate = update.lr if skip is None else torch.where(skip, 0.0, update.lr)

@@ -19,7 +19,7 @@ def nonfinite(values: Mapping[Owner, Tensor]) -> list[Owner]:
     return _wrong(*_norms(values))
 
 
-class LateAnswer(Generic[Owner]):
+class DeferredFiniteCheck(Generic[Owner]):
     """The same question on a GPU: the step goes on under a flag on the device, and the host reads it a step later."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ NO_LAYER = (
 
 
 @dataclass(frozen=True)
-class Members:
+class ParameterSplit:
     """The members of a parameter group."""
 
     layers: list[BinaryLayer]  # of the given modules and weights, in order, each once
@@ -40,34 +40,13 @@ class Members:
     modules: list[nn.Module]  # as given
 
     @classmethod
-    def of(cls, params: Layers) -> Members:
+    def of(cls, params: Layers) -> ParameterSplit:
         """The members of a model, layers, parameters, or parameters with names; anything else is an error."""
-        names: dict[Tensor, str] = {}
-        modules: list[nn.Module] = []
-        parameters: list[Tensor] = []
-        for item in _listed(params):
-            member = item
-            if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
-                names[item[1]], member = item
-            if isinstance(member, torch.jit.ScriptModule):
-                raise TypeError(
-                    "a binary optimiser cannot train a model of TorchScript, whose layers are compiled; make it for "
-                    "the model that was traced, before tracing"
-                )
-            if isinstance(member, nn.Module):
-                modules.append(member)
-            elif isinstance(member, Tensor):
-                parameters.append(member)
-            else:
-                raise TypeError(
-                    f"a binary optimiser takes a model, layers or parameters, got {type(member).__name__}; "
-                    "pass the model or model.parameters()"
-                )
-        owners = layers_of(parameters)
+        modules, parameters, names = _sorted_by_kind(params)
         parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
         guard_fused_paths(parts)
-        inner = (part for part in parts if isinstance(part, BinaryLayer))
-        layers = list(dict.fromkeys([*inner, *owners]))
+        owners = layers_of(parameters)
+        layers = list(dict.fromkeys([*(part for part in parts if isinstance(part, BinaryLayer)), *owners]))
         if shared := [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]:
             raise ValueError(
                 f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of "
@@ -75,19 +54,17 @@ class Members:
             )
         weights = {layer.weight for layer in owners}
         given = [p for p in dict.fromkeys(parameters) if p not in weights]
-        known = {layer.weight for layer in layers}.union(given)
-        inside: dict[Tensor, str] = {}
-        for module in modules:
-            label_layers(module)
-            for name, p in module.named_parameters():
-                if p not in known:
-                    inside.setdefault(p, name)
-        # Weight and bias of a norm are two vectors in a row, of one length; a layer's bias follows its matrix.
-        beside_weights = {p for layer in owners for p in layer.parameters()}
-        others = [(a, b) for a, b in pairwise(parameters) if a not in beside_weights and b not in beside_weights]
-        pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in others)
+        inside = _names_inside(modules, {layer.weight for layer in layers}.union(given))
         norms = [part for part in parts if is_norm(part)]
-        return cls(layers, given, inside, names, len(norms) + pairs, sum(map(over_batches, norms)), modules)
+        return cls(
+            layers,
+            given,
+            inside,
+            names,
+            len(norms) + _likely_norms(parameters, owners),
+            sum(map(over_batches, norms)),
+            modules,
+        )
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
@@ -124,6 +101,50 @@ def check_weights(layers: Iterable[BinaryLayer], ranks: int) -> None:
                 "it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), remove_weight_norm or "
                 "prune.remove"
             )
+
+
+def _sorted_by_kind(params: Layers) -> tuple[list[nn.Module], list[Tensor], dict[Tensor, str]]:
+    """The modules, the parameters, and the names that came with parameters; TypeError for anything else."""
+    modules: list[nn.Module] = []
+    parameters: list[Tensor] = []
+    names: dict[Tensor, str] = {}
+    for item in _listed(params):
+        member = item
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
+            names[item[1]], member = item
+        if isinstance(member, torch.jit.ScriptModule):
+            raise TypeError(
+                "a binary optimiser cannot train a model of TorchScript, whose layers are compiled; make it for "
+                "the model that was traced, before tracing"
+            )
+        if isinstance(member, nn.Module):
+            modules.append(member)
+        elif isinstance(member, Tensor):
+            parameters.append(member)
+        else:
+            raise TypeError(
+                f"a binary optimiser takes a model, layers or parameters, got {type(member).__name__}; "
+                "pass the model or model.parameters()"
+            )
+    return modules, parameters, names
+
+
+def _names_inside(modules: Iterable[nn.Module], known: set[Tensor]) -> dict[Tensor, str]:
+    """The parameters of modules that are not `known`, and their names there; layers get their labels."""
+    inside: dict[Tensor, str] = {}
+    for module in modules:
+        label_layers(module)
+        for name, p in module.named_parameters():
+            if p not in known:
+                inside.setdefault(p, name)
+    return inside
+
+
+def _likely_norms(parameters: Iterable[Tensor], owners: Iterable[BinaryLayer]) -> int:
+    """How many norms parameters look like: weight and bias are two vectors in a row, of one length."""
+    of_layers = {p for layer in owners for p in layer.parameters()}  # a layer's bias follows its matrix
+    pairs = [(a, b) for a, b in pairwise(parameters) if a not in of_layers and b not in of_layers]
+    return sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in pairs)
 
 
 def _listed(params: Any) -> list[Any]:

@@ -5,37 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.optim.gradient_check import LateAnswer
-from qpsbgd.optim.parameters import Layers, Members
+from qpsbgd.optim.gradient_check import DeferredFiniteCheck
+from qpsbgd.optim.options import Network, ProjectionRules, resolve_defaults, usual_clip
+from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
-from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
+from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
-from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 _RATE_FACTOR = 0.25
 """The factor of `default_rate`: chosen on networks with and without norms, reproduction/results/rates.json."""
-_READ_AT_ONCE = 2**20
-"""Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
-4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -75,10 +71,8 @@ class QPSBGD(BinaryOptimizer):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
-    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
-    _copied = (*BinaryOptimizer._copied, "_momentum", "_usual_clip", "_chosen", "_default")
+    _rules: ProjectionRules
     _solutions: list[Callable[[], list[Solution]]]
-    _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
     def __init__(
@@ -98,22 +92,33 @@ class QPSBGD(BinaryOptimizer):
         named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
         if solver is not None and named is not None and named().solver is None:
             raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
-        self._chosen = projection is None and solver is None
-        given = None
-        if not self._chosen:
-            own = {} if solver is None else {"solver": solver}
-            given = make_projection("spins" if projection is None else projection, **own)
-        self._momentum, self._usual_clip = momentum, clip == "auto"
-        options = {
+        projection_given = projection is not None or solver is not None
+        groups = param_groups(params)
+        network = Network.of(groups)
+        chosen = default = default_projection(network.layers, norms=network.norms, batch_norms=network.batch_norms)
+        if projection_given:
+            options = {} if solver is None else {"solver": solver}
+            chosen = make_projection("spins" if projection is None else projection, **options)
+            chosen = chosen.with_network_default(default)
+        given = {
             "lr": lr,
-            "projection": given,
-            "momentum": momentum,
-            "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
+            "projection": chosen,
+            "momentum": default_momentum(chosen.capabilities.momentum, steps=steps) if momentum is None else momentum,
+            "clip": usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
         }
-        super().__init__(params, options, real)
+        rules = ProjectionRules.of(
+            given,
+            network,
+            type(self).__name__,
+            network_default=default,
+            projection_given=projection_given,
+            momentum_given=momentum is not None,
+            clip_given=clip != "auto",
+        )
+        super().__init__(groups, resolve_defaults(given, network, rules, rate_factor=_RATE_FACTOR), real, rules)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -143,7 +148,7 @@ class QPSBGD(BinaryOptimizer):
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
             raise
-        self._forget()
+        self._recorder.clear()
         if records is not None:
             self._finish_step(*self._silent.messages(layers, moved))
         return loss
@@ -154,8 +159,8 @@ class QPSBGD(BinaryOptimizer):
         if found_inf is not None and bool(found_inf):
             return None
         members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
-        records = {layer: self._tapes[layer].read() for _, layer in members}
-        moments = {layer: one.sums for layer, one in records.items() if isinstance(one, LayerMoments)}
+        records = {layer: self._recorder.read(layer) for _, layer in members}
+        moments = {layer: record.sums for layer, record in records.items() if isinstance(record, LayerMoments)}
         later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
         self._check_gradients(records, moments, later=later)
         return records
@@ -166,17 +171,36 @@ class QPSBGD(BinaryOptimizer):
         projection: Projection = group["projection"]
         if not projection.capturable(grad, self._cached.get(layer, {})):
             return True
-        return self._tapes[layer].wanted and not projection.asynchronous(grad)
+        return self._recorder.records_now(layer) and not projection.asynchronous(grad)
 
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
         members = [(group, layer) for group, layer in self._members() if layer in records]
         if self._ranks.size > 1:
-            wanted = {layer: group["projection"] for group, layer in members if self._tapes[layer].wanted}
-            records = gather_records(records, wanted, self._ranks)
+            needed = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
+            records = gather_records(records, needed, self._ranks)
+        updates = self._updates(members, records)
+        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
+            raise RuntimeError(
+                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
+                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
+                "forget earlier passes; under torch.func nothing is recorded)"
+            )
+        if self.observers:
+            clock = partial(_now, next(iter(self._layers)).device)
+            directions = qpsbgd(updates, clock, before=self._step_real)
+        else:
+            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
+        self._keep(updates, directions)
+        return {update.inputs.layer for update in updates}
+
+    def _updates(
+        self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
+    ) -> list[LayerUpdate]:
+        """The updates of the layers that can take part in this step."""
         projections = {
-            (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
-            for one in self._projections()
+            (id(projection), sharded): distributed(projection, self._ranks, sharded=sharded)
+            for projection in self._projections()
             for sharded in (False, True)
         }
         updates = [
@@ -189,27 +213,18 @@ class QPSBGD(BinaryOptimizer):
             )
             for group, layer in members
         ]
-        updates = [update for update in updates if update.projection.ready(update.inputs)]
-        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
-            raise RuntimeError(
-                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
-                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
-                "forget earlier passes; under torch.func nothing is recorded)"
-            )
-        if self.observers:
-            clock = partial(_now, next(iter(self._layers)).device)
-            directions = qpsbgd(updates, clock, before=self._step_real)
-        else:
-            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
+        return [update for update in updates if update.projection.ready(update.inputs)]
+
+    def _keep(self, updates: Sequence[LayerUpdate], directions: Sequence[Direction]) -> None:
+        """Keep states and solutions, let layers record for the next step, and tell the observers."""
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
             if state:
                 self.state[layer.weight] = state
-            self._tapes[layer].wanted = update.projection.due(state.get("step", 0))
+            self._recorder.set_records(layer, update.projection.records_at(state.get("step", 0)))
             for observer in self.observers:
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
-        return {update.inputs.layer for update in updates}
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
         assert layer.weight.grad is not None
@@ -271,30 +286,14 @@ class QPSBGD(BinaryOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and records."""
         super().zero_grad(set_to_none)
-        self._forget()
-
-    def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
-        if (name := options.get("projection")) is not None:
-            # Groups that name the same projection have one object, and with it one solver.
-            known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
-            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            options = options | {"projection": projection.beside(self._default)}
-        if self._usual_clip and "relative" in options:
-            options = {"clip": _usual_clip(relative=options["relative"])} | options
-        if self._momentum is None and {"projection", "steps"} & set(options):
-            own = self.defaults | options
-            options = {"momentum": default_momentum(own["projection"].momentum, steps=own["steps"])} | options
-        return options
+        self._recorder.clear()
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         self._check_in_place()
         for group in self.binary_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
-                if layer.tape is not self._tapes[layer]:
-                    raise RuntimeError(
-                        f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
-                    )
+                self._recorder.check_attached(layer)
                 yield group, layer
 
     def _projections(self) -> list[Projection]:
@@ -306,69 +305,30 @@ class QPSBGD(BinaryOptimizer):
         """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
         return any(projection.absolute for projection in self._projections())
 
-    def _forget(self) -> None:
-        for tape in self._tapes.values():
-            tape.clear()
-
-    def _start_run(self) -> None:
-        super()._start_run()
-        self._tapes, self._cached, self._solutions = {}, {}, []
+    def _reset_transient_state(self) -> None:
+        super()._reset_transient_state()
+        self._cached, self._solutions = {}, []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
-
-    def _adopt(self, layer: BinaryLayer) -> None:
-        super()._adopt(layer)
-        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
-        projection: Projection = group["projection"]
-        rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
-        blocks = Blocks.of(layer, projection.block)
-        tape = Tape(
-            layer.weight,
-            rows,
-            output_grads=projection.output_grads,
-            moments=projection.moments(layer),
-            enough=blocks.width,
-            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
-            sharded=is_sharded(layer.weight),
-        )
-        tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
-        layer.tape = self._tapes[layer] = tape
-
-    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
-        self._default = default_projection(
-            [layer for one in members for layer in one.layers],
-            norms=self._norms,
-            batch_norms=sum(one.batch_norms for one in members),
-        )
-        given = options["projection"]
-        options["projection"] = self._default if given is None else given.beside(self._default)
-        if options["momentum"] is None:
-            options["momentum"] = default_momentum(options["projection"].momentum, steps=options["steps"])
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        return _RATE_FACTOR
-
-    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        projection: Projection = options["projection"]
-        projection.check(layer)
-        if is_sharded(layer.weight):
-            check_serves_shards(projection, layer)
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
         state = super().state_dict()
         distribute_kept(state, self.param_groups)
         texts = [
-            {"projection": own["projection"].describe()} if "projection" in own else {} for own in self.param_groups
+            {"projection": group["projection"].describe()} if "projection" in group else {}
+            for group in self.param_groups
         ]
-        state["param_groups"] = [{**group, **text} for group, text in zip(state["param_groups"], texts, strict=True)]
-        solvers = [{} if one.solver is None else one.solver.state_dict() for one in self._projections()]
+        state["param_groups"] = [{**entry, **text} for entry, text in zip(state["param_groups"], texts, strict=True)]
+        solvers = [
+            {} if projection.solver is None else projection.solver.state_dict() for projection in self._projections()
+        ]
         return {**state, "solvers": solvers} if any(solvers) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
-        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state_names}
         state_dict, before = self._check_state(state_dict, known), self.state_dict()
         try:
             self._restore(state_dict, known)
@@ -380,17 +340,22 @@ class QPSBGD(BinaryOptimizer):
         """Put a checked state in place of the present one."""
         default, groups = self.defaults["projection"], [dict(group) for group in state_dict["param_groups"]]
         places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
-        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
-        for own, group in zip(self.param_groups, groups, strict=True):
-            if "projection" in group and "projection" in own:
-                kind, description = own["projection"], group["projection"]
+        restored: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        for ours, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in ours:
+                kind, description = ours["projection"], group["projection"]
                 key = id(kind), repr(description)
-                if key not in made:
+                if key not in restored:
                     name = description.get("name") if isinstance(description, Mapping) else None
-                    if self._chosen and kind is default and name in PROJECTIONS and name != kind.name:
+                    if (
+                        not self._rules.projection_given
+                        and kind is default
+                        and name in PROJECTIONS
+                        and name != kind.name
+                    ):
                         kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
-                    made[key] = kind.restored(description)
-                group["projection"] = made[key]
+                    restored[key] = kind.restored(description)
+                group["projection"] = restored[key]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         for place in places:
             self.defaults["projection"] = self.param_groups[place]["projection"]
@@ -398,16 +363,12 @@ class QPSBGD(BinaryOptimizer):
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._cached, self._graphs, self._late_answer = {}, GraphedSteps(), LateAnswer()
+        self._cached, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value
         for layer in self._layers.values():
-            self._adopt(layer)
-
-
-def _usual_clip(*, relative: bool) -> float | Literal["range"]:
-    return "range" if relative else 1.0
+            self._attach_tape(layer)
 
 
 def _now(device: torch.device) -> float:

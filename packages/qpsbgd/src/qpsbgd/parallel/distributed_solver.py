@@ -67,7 +67,7 @@ def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Proje
 
 def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:
     """Raise ValueError if a projection needs more of a layer that FSDP has sharded than one rank has."""
-    if not projection.sharded:
+    if not projection.capabilities.sharded:
         raise ValueError(
             f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge", '
             '"polar" or "spins", or DistributedDataParallel'

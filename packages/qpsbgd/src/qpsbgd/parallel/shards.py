@@ -97,7 +97,7 @@ def _numbered(groups: Groups, saved: Groups) -> Iterator[tuple[Tensor, int, Mapp
     for group, other in zip(groups, saved, strict=True):
         for weight, number in zip(group["params"], other["params"], strict=True):
             cut = "projection" in group and is_sharded(weight)
-            yield weight, number, group["projection"].sharded if cut else {}
+            yield weight, number, group["projection"].capabilities.sharded if cut else {}
 
 
 def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) -> None:
@@ -114,7 +114,7 @@ def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) 
 
     metadata = FileSystemReader(folder).read_metadata()
     members = [
-        (weight, group["projection"].sharded if "projection" in group else {})
+        (weight, group["projection"].capabilities.sharded if "projection" in group else {})
         for group in optimizer.param_groups
         for weight in group["params"]
     ]

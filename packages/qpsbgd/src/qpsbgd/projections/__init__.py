@@ -14,7 +14,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.projections.polar import Polar
 from qpsbgd.projections.printed import Printed
-from qpsbgd.projections.protocol import Direction, LayerInputs, Projection
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection
 from qpsbgd.projections.ridge import Ridge
 from qpsbgd.projections.solving import TRAINING
 from qpsbgd.projections.spins import Spins
@@ -72,6 +72,7 @@ __all__ = [
     "DEEP",
     "PROJECTIONS",
     "TRAINING",
+    "Capabilities",
     "Direction",
     "LayerInputs",
     "Polar",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient, of_moving_units
+from qpsbgd.projections.protocol import (
+    Capabilities,
+    Direction,
+    LayerInputs,
+    LayerShards,
+    Projection,
+    mean_gradient,
+    of_moving_units,
+)
 from qpsbgd.projections.system import binary_size, normalized
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -34,15 +41,13 @@ class Polar(Projection):
     """
 
     name = "polar"
-    kept: ClassVar[tuple[str, ...]] = ("gradient", "step")
-    sharded = MappingProxyType({"gradient": 0})
-    records = False
+    capabilities = Capabilities(records=False, state_names=("gradient", "step"), sharded={"gradient": 0})
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Always."""
         return True
 
-    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
         means = [mean_gradient(one) for one in inputs]
         moving = [of_moving_units(mean, one.grad) for one, mean in zip(inputs, means, strict=True)]

@@ -12,7 +12,7 @@ from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection, check_fits
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import make_solver
@@ -36,9 +36,7 @@ class Printed(Projection):
     """
 
     name = "printed"
-    momentum = 0.0
-    output_grads = True
-    kept = (*_FAMILY, "spins", "step")
+    capabilities = Capabilities(momentum=0.0, output_grads=True, state_names=(*_FAMILY, "spins", "step"))
 
     solver: Any = field(default=TRAINING, kw_only=True)
     scale: Scale = field(default="literal", kw_only=True)
@@ -62,7 +60,7 @@ class Printed(Projection):
                 f'the printed projection needs layers without scales, got {layer}; take "ridge" or scale=None'
             )
 
-    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""
         fresh = [self._families(one) for one in inputs]
         means = [_averaged(one, own) for one, own in zip(inputs, fresh, strict=True)]
@@ -71,7 +69,7 @@ class Printed(Projection):
         else:
             answers = iter(solved(self.solver, [family for own in means for family in own]))
             solutions = [[next(answers) for _ in own] for own in means]
-        return [self._answer(*parts) for parts in zip(inputs, fresh, means, solutions, strict=True)]
+        return [self._direction(*parts) for parts in zip(inputs, fresh, means, solutions, strict=True)]
 
     def _families(self, inputs: LayerInputs) -> list[QuboFamily]:
         """The family of every block of a layer, from the rows of this step."""
@@ -83,7 +81,7 @@ class Printed(Projection):
         except ValueError as error:
             raise ValueError(f"{inputs.layer}: {error}") from error
 
-    def _answer(
+    def _direction(
         self, inputs: LayerInputs, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
     ) -> Direction:
         blocks, like = Blocks.of(inputs.layer, self.block), inputs.grad

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -75,6 +74,26 @@ class Direction:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What the optimiser, ranks and CUDA graphs must know about a kind of projection.
+
+    Attributes:
+        momentum: β where the user gives none; short runs have less.
+        records: Whether layers record anything for it.
+        output_grads: Whether layers record the gradients at their outputs beside their inputs.
+        state_names: The names in `Direction.state`, a solver's warm start among them.
+        sharded: The state names with a dimension of output units, and which dimension; empty where sharded layers
+            cannot be served.
+    """
+
+    momentum: float = 0.9
+    records: bool = True
+    output_grads: bool = False
+    state_names: tuple[str, ...] = ()
+    sharded: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Projection(ABC):
     """Options and mathematics of a projection; it holds no state.
@@ -90,16 +109,7 @@ class Projection(ABC):
     """
 
     name: ClassVar[str]
-    momentum: ClassVar[float] = 0.9
-    """β where the user gives none; short runs have less."""
-    records: ClassVar[bool] = True
-    """Whether layers record anything for it."""
-    output_grads: ClassVar[bool] = False
-    """Whether layers record the gradients at their outputs beside their inputs."""
-    kept: ClassVar[tuple[str, ...]] = ()
-    """The names in `Direction.state`, a solver's warm start among them."""
-    sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
-    """The names in `kept` with a dimension of output units, and which; empty where sharded layers cannot be served."""
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)
@@ -122,9 +132,9 @@ class Projection(ABC):
         """Whether directions depend on the size of the output gradients."""
         return False
 
-    def due(self, step: int) -> bool:
+    def records_at(self, step: int) -> bool:
         """Whether the layers record in a step, counted from 0."""
-        return self.records
+        return self.capabilities.records
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor] | None:
         """A function of rows (B, n) of a layer's inputs, whose result is recorded instead; None records the rows.
@@ -135,7 +145,7 @@ class Projection(ABC):
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer can take part in a step."""
-        return inputs.record is not None or not self.records
+        return inputs.record is not None or not self.capabilities.records
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Whether a step without new rows, for a gradient on a GPU, never waits for it and can become a CUDA graph."""
@@ -145,7 +155,7 @@ class Projection(ABC):
         """Whether steps with new moments are like the others in that, where these are `capturable`."""
         return False
 
-    def beside(self, default: Projection) -> Projection:
+    def with_network_default(self, default: Projection) -> Projection:
         """This projection for a network whose default is another one; most ignore that."""
         return self
 
@@ -153,7 +163,7 @@ class Projection(ABC):
         """Raise TypeError or ValueError for a layer that this projection cannot serve."""
 
     @abstractmethod
-    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers that take part in the step; nothing that was passed is changed.
 
         Raises:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
-from qpsbgd.projections.protocol import Direction
-from qpsbgd.projections.system import System, SystemProjection, invert, normalized
+from qpsbgd.projections.protocol import Capabilities, Direction
+from qpsbgd.projections.system import STATE, System, SystemProjection, invert, normalized
 
 
 @dataclass(frozen=True)
@@ -22,18 +21,18 @@ class Ridge(SystemProjection):
     """
 
     name = "ridge"
-    sharded = MappingProxyType({"gradient": 0})
+    capabilities = Capabilities(state_names=STATE, sharded={"gradient": 0})
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Once A⁻¹ is there."""
         return "inverse" in cached
 
-    def directions(self, systems: Sequence[System]) -> list[Direction]:
+    def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""
         invert(systems)
         return [
-            system.answer(
-                normalized(system.solved(), system.shards, system.size),
+            system.direction(
+                normalized(system.solution(), system.shards, system.size),
                 figures=lambda s=system: {"penalty": float(s.state["penalty"])},
             )
             for system in systems

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.protocol import Direction, Projection, of_moving_units
+from qpsbgd.projections.protocol import Capabilities, Direction, Projection, of_moving_units
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.projections.system import STATE, System, SystemProjection, binary_size, invert, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
@@ -56,8 +55,10 @@ class Spins(SystemProjection):
     """
 
     name = "spins"
-    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "coupling_fields")
-    sharded = MappingProxyType({"gradient": 0, "spins": 2, "signs": 2, "coupling_fields": 2})
+    capabilities = Capabilities(
+        state_names=(*STATE, "shrinkage", "spins", "signs", "coupling_fields"),
+        sharded={"gradient": 0, "spins": 2, "signs": 2, "coupling_fields": 2},
+    )
 
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
@@ -85,12 +86,12 @@ class Spins(SystemProjection):
         largest = self.block or math.prod(grad.shape[1:])
         return super().asynchronous(grad) and self.solver.warm and bool(triton_kernels(grad, largest))
 
-    def beside(self, default: Projection) -> Projection:
+    def with_network_default(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""
         target: Literal["ridge", "polar"] = "polar" if default.name == "polar" else "ridge"
         return replace(self, target=target) if self.target == "auto" else self
 
-    def directions(self, systems: Sequence[System]) -> list[Direction]:
+    def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
         invert([one for one in systems if one.renewed or "shrinkage" not in one.state])
         moving = [of_moving_units(one.state["gradient"], one.grad) for one in systems]
@@ -104,7 +105,7 @@ class Spins(SystemProjection):
         parts = zip(systems, gradients, sizes, strict=True)
         expansions = [_Expansion(*part, bits=self.bits) for part in parts]
         if self.solver.warm:
-            return _side_by_side([partial(one.warm_answer, self.solver, kappa=self.kappa) for one in expansions])
+            return _side_by_side([partial(one.warm_direction, self.solver, kappa=self.kappa) for one in expansions])
         for bit in range(self.bits):
             linears = [(one, one.linear(bit, kappa=self.kappa)) for one in expansions]
             families = [family for one, linear in linears for family in _families(one.system, linear)]
@@ -112,7 +113,7 @@ class Spins(SystemProjection):
             for one, linear in linears:
                 solutions = [next(answers) for _ in linear]  # by block
                 one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
-        return [one.answer() for one in expansions]
+        return [one.direction() for one in expansions]
 
 
 class _Expansion:
@@ -154,7 +155,7 @@ class _Expansion:
         factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
         return columns.mul_(factors).reshape(rest.shape)
 
-    def warm_answer(self, solver: Descent, *, kappa: float) -> Direction:
+    def warm_direction(self, solver: Descent, *, kappa: float) -> Direction:
         """The direction, with all vectors by descents that start where the last step's ended."""
         state, system = self.system.state, self.system
         for bit in range(self.bits):
@@ -168,7 +169,7 @@ class _Expansion:
                 ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
             self.warm_states.append(ended)
             self.add(linear, ended.spins, None, ended.coupling_fields)
-        return self.answer()
+        return self.direction()
 
     def add(
         self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
@@ -187,7 +188,7 @@ class _Expansion:
             if len(self.spins) < self.bits:
                 self.rest = self.rest - factors * products
 
-    def answer(self) -> Direction:
+    def direction(self) -> Direction:
         """The direction, and what to keep."""
         system, blocks = self.system, self.system.blocks
         sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total, system.shards, self.size)
@@ -204,7 +205,7 @@ class _Expansion:
             if self.warm and self.warm_states and getattr(self.warm_states[0], name) is not None:
                 kept = [getattr(ended, name) for ended in self.warm_states]
                 system.state[name] = kept[0][None] if len(kept) == 1 else torch.stack(kept)  # one is not copied
-        return system.answer(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
+        return system.direction(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
         """The solver's answers, vector by vector and block by block."""

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, LayerShards, Projection, mean_gradient
 from qpsbgd_qubo.files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
@@ -108,18 +108,18 @@ class System:
         penalty = self.state["penalty"]  # a tensor is `penalty_of`'s
         return self.grad.is_cuda and (isinstance(penalty, Tensor) or penalty >= SURE_PENALTY)
 
-    def solved(self) -> Tensor:
+    def solution(self) -> Tensor:
         """G = A⁻¹ S̄, divided by `size`, in the shape of the weight."""
         return self.blocks.merged(self.gradient @ self.inverse, self.grad)
 
-    def answer(self, direction: Tensor, **more: Any) -> Direction:
+    def direction(self, values: Tensor, **more: Any) -> Direction:
         """A direction with what is to be kept of this system."""
-        return Direction(direction, self.state, self.cached, **more)
+        return Direction(values, self.state, self.cached, **more)
 
 
 @dataclass(frozen=True)
 class SystemProjection(Projection):
-    """A projection that solves the layer's system A G = S̄; subclasses have a name and `directions`.
+    """A projection that solves the layer's system A G = S̄; subclasses have a name and `solve`.
 
     Args:
         delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, or with few rows 1 to 10 by their rank.
@@ -127,7 +127,7 @@ class SystemProjection(Projection):
         refresh: Steps between renewals of Q̄ and its factorisation.
     """
 
-    kept: ClassVar[tuple[str, ...]] = STATE
+    capabilities = Capabilities(state_names=STATE)
 
     delta: Delta = field(default="auto", kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
@@ -139,7 +139,7 @@ class SystemProjection(Projection):
         if self.delta != "auto":
             check_options(self, delta=POSITIVE)
 
-    def due(self, step: int) -> bool:
+    def records_at(self, step: int) -> bool:
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
@@ -164,13 +164,13 @@ class SystemProjection(Projection):
         """Whether a layer has a Q̄."""
         return inputs.record is not None or "gram" in inputs.state
 
-    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""
-        return self.directions([self.system(one) for one in inputs])
+        return self.solve([self.system(one) for one in inputs])
 
     @abstractmethod
-    def directions(self, systems: Sequence[System]) -> list[Direction]:
-        """`system.answer(direction)` for every system."""
+    def solve(self, systems: Sequence[System]) -> list[Direction]:
+        """`system.direction(values)` for every system."""
 
     def system(self, inputs: LayerInputs) -> System:
         """The layer's system after one more step.

@@ -1,0 +1,71 @@
+"""The tapes of an optimiser's layers: which layers record what, and what they have recorded."""
+
+from __future__ import annotations
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.parallel.shards import is_sharded
+from qpsbgd.projections import Projection
+from qpsbgd.projections.blocks import Blocks
+
+_READ_AT_ONCE = 2**20
+"""Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
+4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
+
+
+class Recorder:
+    """Attaches a tape to every layer, and reads and clears them all."""
+
+    def __init__(self) -> None:
+        self._tapes: dict[BinaryLayer, Tape] = {}
+
+    def attach_tape(self, layer: BinaryLayer, projection: Projection | None, *, ranks: int, step: int) -> None:
+        """Give a layer the tape that its projection needs in place of any earlier one; none without a projection.
+
+        Args:
+            layer: The layer.
+            projection: Its projection.
+            ranks: The number of ranks, which share the projection's `rows`.
+            step: The number of steps made, as the projection counts them.
+        """
+        if layer.tape is not None:
+            layer.tape.close()
+            layer.tape = None
+        if projection is None:
+            return
+        blocks = Blocks.of(layer, projection.block)
+        tape = Tape(
+            layer.weight,
+            None if projection.rows is None else -(-projection.rows // ranks),
+            output_grads=projection.capabilities.output_grads,
+            moments=projection.moments(layer),
+            enough=blocks.width,
+            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
+            sharded=is_sharded(layer.weight),
+        )
+        tape.wanted = projection.records_at(step)
+        layer.tape = self._tapes[layer] = tape
+
+    def check_attached(self, layer: BinaryLayer) -> None:
+        """Raise RuntimeError if another optimiser has attached its own tape since."""
+        if layer.tape is not self._tapes[layer]:
+            raise RuntimeError(
+                f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
+            )
+
+    def records_now(self, layer: BinaryLayer) -> bool:
+        """Whether the layer records in the present step."""
+        return self._tapes[layer].wanted
+
+    def set_records(self, layer: BinaryLayer, value: bool) -> None:
+        """Let the layer record from now on, or not."""
+        self._tapes[layer].wanted = value
+
+    def read(self, layer: BinaryLayer) -> LayerRecord | LayerMoments | None:
+        """All records of a layer since the last `clear` as one; None if there are none."""
+        return self._tapes[layer].read()
+
+    def clear(self) -> None:
+        """Drop the records of all layers."""
+        for tape in self._tapes.values():
+            tape.clear()
