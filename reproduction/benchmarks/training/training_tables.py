@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import crossed, grouped, labelled, markdown, results, spread
+from benchmarks.tables import crossed, grouped, labelled, results, spread
 from benchmarks.training import networks
 from benchmarks.training.training import METHODS, OURS, TASKS
 from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ from qpsbgd.nn import convert
 from qpsbgd_paper.framework.claims import verdict
 from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import RED
+from qpsbgd_paper.report.tables import pipes
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -110,7 +111,7 @@ def winner():
         [f"**{NAMES[ours]}**", *(str(n) for held_out in (False, True) for n in counted(ours, held_out=held_out))]
         for ours in OURS
     ]
-    return markdown(head, body)
+    return pipes(head, body)
 
 
 def verdicts():
@@ -131,7 +132,7 @@ def verdicts():
             word = judged(rows, ours, rival)
             cells.append(f"{figures} {word if word == 'level' else f'**{word}**'}")
         body.append([TITLES[task], amount(task, budget), *cells])
-    return markdown(head, body)
+    return pipes(head, body)
 
 
 def scores():
@@ -148,7 +149,7 @@ def scores():
             marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
             body.append([LABELS[method], *marked])
         title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
-        parts.append(markdown([title, *(amount(task, budget) for budget in budgets)], body))
+        parts.append(pipes([title, *(amount(task, budget) for budget in budgets)], body))
     return "\n\n".join(["The best mean of a column in bold.", *parts])
 
 
@@ -160,7 +161,7 @@ def alone():
         for budget, rows in budgets.items()
         if not baselines(rows)
     ]
-    return markdown(["network", "length", "ridge, test accuracy in %"], body)
+    return pipes(["network", "length", "ridge, test accuracy in %"], body)
 
 
 STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
@@ -182,7 +183,7 @@ def step_cost():
                 peaks = row["MiB"]
                 shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
                 body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
-    return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
+    return pipes(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
 
 
 def trials(file, option, names):
@@ -298,7 +299,7 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
         for method, label in methods.items()
         if any(method in found[task] for task in names)
     ]
-    return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
+    return pipes(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
 
 
 def today_shortly():
@@ -341,7 +342,7 @@ def rivals():
                 shown[best] = f"**{shown[best]}**"
                 cells = [f"{text} at {rate:.2g}" for rate, text in shown.items()]
                 table.append([NETWORKS[task], label, ", ".join(cells)])
-    return markdown(["network", "rival", "validation score by rate"], table)
+    return pipes(["network", "rival", "validation score by rate"], table)
 
 
 def estimators():
@@ -362,4 +363,4 @@ def estimators():
         body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, *seconds])
     for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
         body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), "", ""])
-    return markdown(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)
+    return pipes(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)
