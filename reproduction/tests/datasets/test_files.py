@@ -1,4 +1,3 @@
-import gc
 import hashlib
 import logging
 import os
@@ -10,13 +9,6 @@ import pytest
 from qpsbgd_paper.datasets import files
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _collected():
-    """What requests leaves open after failed downloads is closed here, not during the tests of another file."""
-    yield
-    gc.collect()
 
 
 NAME = "toy/numbers"
