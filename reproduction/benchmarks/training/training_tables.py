@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from benchmarks.tables import crossed, grouped, labelled, results, spread
 from benchmarks.training import networks
-from benchmarks.training.training import METHODS, OURS, TASKS
+from benchmarks.training.training_tasks import METHODS, OURS, TASKS
 from matplotlib.figure import Figure
 
 from qpsbgd import QPSBGD
