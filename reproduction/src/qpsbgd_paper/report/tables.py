@@ -16,8 +16,6 @@ SOURCES: Mapping[str, str] = {"paper": "the paper", "beyond": "the paper, elsewh
 
 NOTHING = "–"
 
-Cases = Sequence[tuple[str, Mapping[str, Any]]]
-
 
 @dataclass(frozen=True)
 class Table:
