@@ -93,7 +93,8 @@ def _virtual(rows):
 def solvers_figure():
     """Gap against time, ours as dots and peers as crosses."""
     families = [row for row in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", row["family"])]
-    names = [name for name in families[0]["solvers"] if name != "sign(−s)"]
+    left_out = ("sign(−s)", "bifurcation")  # the start of them all, and a solver of ours that has gone since
+    names = [name for name in families[0]["solvers"] if name not in left_out]
     looks = line_looks({"line": name, "kind": "ours" if name in SOLVERS else "baseline"} for name in names)
     panels = []
     for row in sorted(families, key=lambda row: row["family"].endswith("κ=1")):
