@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from benchmarks.tables import RESULTS, lines, markdown, results
+from benchmarks.tables import RESULTS, results
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.framework.methods import RIDGE, SPINS
-from qpsbgd_paper.report.tables import mean_and_deviation
+from qpsbgd_paper.report.tables import mean_and_deviation, pipes
 from qpsbgd_qubo.files.atomic import without_checksum
 
 UNTOLD = ("random encoder",)
@@ -24,43 +24,43 @@ def summaries():
 
 def labelled(name):
     """An experiment's results, its claims labelled as the paper's own or beyond it by the present code."""
-    found, experiment = results(f"paper/{name}"), make_experiment(name)
+    summary, experiment = results(f"paper/{name}"), make_experiment(name)
     claims = experiment.claims() if isinstance(experiment, Comparison) else ()
     sources = {(claim.text, claim.cases): claim.source for claim in claims}
-    for claim in found["claims"]:
+    for claim in summary["claims"]:
         known = sources.get((claim["text"], tuple(claim.get("cases", ()))), claim["source"])
         outside = any(claim["text"].endswith(f"({case})") for case in UNTOLD) or name in BEYOND
         claim["source"] = "beyond" if known == "paper" and outside else known
-    return found
+    return summary
 
 
 def released():
     """Printed, released, ours: the main figures of the two experiments on Adult that the notebooks cover."""
-    head = " | printed | released, authors' seeds | released, ten others | released, repaired | ours (spins, ridge)"
+    head = ["", "printed", "released, authors' seeds", "released, ten others", "released, repaired"]
+    head += ["ours (spins, ridge)", "BC (SGD), authors' seeds", "frozen", 'always "no"']
     body = []
     for name, theirs in (("adult-10", results("paper/figure3")), ("adult-acc", results("paper/released-acc"))):
-        own, key = results(f"paper/{name}"), theirs["metrics"][0]["key"]
+        tuned, key = results(f"paper/{name}"), theirs["metrics"][0]["key"]
         authors, *others, repaired = (case["label"] for case in theirs["cases"])
         printed, *ours = (
-            _figure(own, ["gain 1"], line, own["metrics"][0]["key"])
+            _figure(tuned, ["gain 1"], line, tuned["metrics"][0]["key"])
             for line in ("qpsbgd-printed", "qpsbgd", "qpsbgd-ridge")
         )
         cells = [_figure(theirs, cases, "qpsbgd-printed", key) for cases in ([authors], others, [repaired])]
         controls = [_figure(theirs, [authors], line, key) for line in ("bc-sgd", "frozen", "constant")]
         label = f"{name}, {theirs['metrics'][0]['label']}"
-        body.append(" | ".join([label, printed, *cells, ", ".join(ours), *controls]))
+        body.append([label, printed, *cells, ", ".join(ours), *controls])
     idle = {row["line"]: np.mean(row["extra"]["idle"]) for row in results("paper/figure3")["cases"][0]["rows"]}
-    table = lines(f'{head} | BC (SGD), authors\' seeds | frozen | always "no"', body)
     return (
-        f"{table}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
+        f"{pipes(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
         f"released, {idle['qpsbgd-printed']:.0%} of the first layer's columns have a gradient of exactly zero over all "
         f"updates, and {idle['frozen']:.0%} in the untrained one."
     )
 
 
 def _figure(summary, cases, line, key):
-    found = [row for case in summary["cases"] if case["label"] in cases for row in case["rows"] if row["line"] == line]
-    values = [value for row in found for value in row["values"][key]]
+    rows = [row for case in summary["cases"] if case["label"] in cases for row in case["rows"] if row["line"] == line]
+    values = [value for row in rows for value in row["values"][key]]
     return mean_and_deviation(values) if values else "–"
 
 
@@ -69,17 +69,17 @@ def drawn():
     head = ["figure", "seeds", "method", "rms distance from the drawn curve", "second half, ours", "second half, drawn"]
     body = [
         [name, *row]
-        for name, found in (("ten layers", results("paper/figure3")), ("two layers", results("paper/released-acc")))
-        for row in found["tables"][0]["body"]
+        for name, study in (("ten layers", "figure3"), ("two layers", "released-acc"))
+        for row in results(f"paper/{study}")["tables"][0]["body"]
         if "repaired" not in row[0]
     ]
-    return markdown(head, body)
+    return pipes(head, body)
 
 
 def released_qubos():
     """Size and embedding of the released (D) path's QUBOs."""
     table = results("paper/embedding")["tables"][0]
-    return markdown(table["head"], table["body"])
+    return pipes(table["head"], table["body"])
 
 
 def two_machines():
@@ -92,26 +92,32 @@ def two_machines():
         both = [results(f"paper/{path.stem}"), without_checksum(path.read_bytes())]
         key = both[0]["metrics"][0]["key"]
         first, second = (
-            {(case["case"], row["line"]): row for case in found["cases"] for row in case["rows"]} for found in both
+            {(case["case"], row["line"]): row for case in summary["cases"] for row in case["rows"]} for summary in both
         )
         pairs = {
             name: (first[name], second[name])
             for name in first
             if name[1] not in (RIDGE, SPINS) and name in second and first[name]["grid"][0] == second[name]["grid"][0]
         }
-        other = sum(one["options"] != two["options"] for one, two in pairs.values())
-        moves = {n: abs(np.mean(one["values"][key]) - np.mean(two["values"][key])) for n, (one, two) in pairs.items()}
+        other = sum(here["options"] != there["options"] for here, there in pairs.values())
+        moves = {name: abs(np.subtract(*(np.mean(row["values"][key]) for row in pair))) for name, pair in pairs.items()}
         most = max(moves, key=moves.get)
-        claims = [[claim for claim in found["claims"] if claim["source"] != "aim"] for found in both]
-        said, said_there = ({(one["text"], *one["cases"]): one["verdict"] for one in found} for found in claims)
-        differ = [claim[0] for claim in said if claim in said_there and said[claim] != said_there[claim]]
-        machines = " and ".join(found["made with"]["machine"] for found in both)
-        seeds = [(found.get("chosen on") or [found["settings"]["choosing_seeds"]])[-1] for found in both]
+        here, there = (
+            {
+                (claim["text"], *claim["cases"]): claim["verdict"]
+                for claim in summary["claims"]
+                if claim["source"] != "aim"
+            }
+            for summary in both
+        )
+        differ = [claim[0] for claim in here if claim in there and here[claim] != there[claim]]
+        machines = " and ".join(summary["made with"]["machine"] for summary in both)
+        seeds = [(summary.get("chosen on") or [summary["settings"]["choosing_seeds"]])[-1] for summary in both]
         largest = f"{moves[most]:.3f} ({first[most]['label']}, {most[0]})"
         cells = [path.stem, machines, f"{seeds[0]} and {seeds[1]}", f"{len(pairs)}", f"{other}", largest]
         body.append([*cells, "; ".join(differ) or "none"])
     head = ["experiment", "machines", "options chosen on, seeds", "lines", "other options"]
-    return markdown([*head, "largest move of a main figure", "verdicts that differ"], body)
+    return pipes([*head, "largest move of a main figure", "verdicts that differ"], body)
 
 
 def chip_figure():

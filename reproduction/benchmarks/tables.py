@@ -16,30 +16,28 @@ def results(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def markdown(head, body):
-    """A table of lists of cells."""
-    return lines(" | ".join(head), (" | ".join(row) for row in body))
-
-
-def lines(head, rows):
-    """A table of lines, whose cells are parted by " | "."""
-    return pipes(head.split(" | "), ([row] for row in rows))
-
-
 def crossed(corner, cells, order=None):
-    """A table of cells by the names of row and column, as they come or in this order; a dash where there is none."""
+    """A table of cells by row and column, as they come or in this order; a dash where there is none.
+
+    A row is named by one text or, as the corner is, by a tuple of several.
+    """
     rows, columns = (dict.fromkeys(names) for names in zip(*cells, strict=True))
     columns = [name for name in order or columns if name in columns]
-    return markdown([corner, *columns], ([row, *(cells.get((row, name), "–") for name in columns)] for row in rows))
+    body = ([*_names(row), *(cells.get((row, name), "–") for name in columns)] for row in rows)
+    return pipes([*_names(corner), *columns], body)
+
+
+def _names(row):
+    return row if isinstance(row, tuple) else (row,)
 
 
 def grouped(rows, *keys):
     """The rows by the values of these keys, in their order; by the value itself where there is one key."""
-    found = {}
+    groups = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
-        found.setdefault(key if len(keys) > 1 else key[0], []).append(row)
-    return found
+        groups.setdefault(key if len(keys) > 1 else key[0], []).append(row)
+    return groups
 
 
 def spread(values, unit=1, digits=3):
@@ -48,12 +46,6 @@ def spread(values, unit=1, digits=3):
         return "–"
     around = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{unit * np.mean(values):.{digits}f}{around}"
-
-
-def enumerated(parts):
-    """Parts of a sentence: a, b and c."""
-    parts = list(parts)
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def labelled(axes, title, x_label=None, y_label=None, *, log="", size=9):

@@ -13,11 +13,10 @@ def deployed_bytes():
 
 def deployed_times():
     """The least time of one call, in columns of machine and batch."""
-    least = {
-        (row["network"], program, MACHINES[machine], row["batch"]): spent["least"]
-        for machine in MACHINES
-        for row in results(machine)["times"]
+    cells = {
+        ((row["network"], program), f"{machine}, batch {row['batch']}"): f"{spent['least']:.0f}"
+        for file, machine in MACHINES.items()
+        for row in results(file)["times"]
         for program, spent in row["microseconds"].items()
     }
-    cells = {(f"{n} | {p}", f"{m}, batch {batch}"): f"{time:.0f}" for (n, p, m, batch), time in least.items()}
-    return crossed("network | program", cells)
+    return crossed(("network", "program"), cells)

@@ -6,15 +6,16 @@ import statistics
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.tables import crossed, grouped, labelled, lines, markdown, results
+from benchmarks.tables import crossed, grouped, labelled, results
 from qpsbgd_paper.report.styles import COLOURS, RED
+from qpsbgd_paper.report.tables import pipes
 
 
-def _found(kind):
-    """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
-    found = [row for row in results("general_qubo")["rows"] if row["kind"] == kind]
+def _gaps(kind):
+    """Per instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
+    of_kind = [row for row in results("general_qubo")["rows"] if row["kind"] == kind]
     named = {}
-    for name, rows in grouped(found, "instance").items():
+    for name, rows in grouped(of_kind, "instance").items():
         best = min(row["energy"] for row in rows)
         gaps = (1000 * (row["energy"] - best) / abs(best) for row in rows)
         named[name] = {(r["solver"], r["limit"]): (gap, r["seconds"]) for r, gap in zip(rows, gaps, strict=True)}
@@ -30,16 +31,16 @@ def _cell(gap, seconds, limit):
 def dense_problems():
     cells = {
         (name, solver): _cell(*outcome, limit)
-        for name, found in _found("dense").items()
-        for (solver, limit), outcome in found.items()
+        for name, outcomes in _gaps("dense").items()
+        for (solver, limit), outcome in outcomes.items()
     }
     return crossed("instance", cells)
 
 
 def graph_problems():
     """Mean gaps over the graphs of every kind, the largest of each kind, and the mean over all."""
-    named = _found("graph")
-    keys = list(dict.fromkeys(key for found in named.values() for key in found))
+    named = _gaps("graph")
+    keys = list(dict.fromkeys(key for outcomes in named.values() for key in outcomes))
     kinds = {}
     for name in named:
         kinds.setdefault(name.split()[0], []).append(name)
@@ -50,16 +51,16 @@ def graph_problems():
         cells = (_cell(*named[largest][key], key[1]) if key in named[largest] else "–" for key in keys)
         body.append([largest, *cells])
     body.append([f"all {len(named)}, mean", *(_mean(named.values(), key) for key in keys)])
-    return markdown(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], body)
+    return pipes(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], body)
 
 
-def _mean(found, key):
-    gaps = [one[key][0] for one in found if key in one]
-    return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
+def _mean(instances, key):
+    gaps = [outcomes[key][0] for outcomes in instances if key in outcomes]
+    return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(instances) else "")
 
 
 def constraint_problems():
-    """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
+    """Per class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
     answers keep all constraints."""
     rows, best = results("constraints")["rows"], {}
     for row in rows:
@@ -67,38 +68,37 @@ def constraint_problems():
         best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
     rows = [row for row in rows if row["limit"] == 2]
     cells = {}
-    for (kind, solver), own in sorted(grouped(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
-        known = np.array([best[row["class"], row["instance"]] for row in own])
-        above = np.array([row["energy"] for row in own]) - known
+    for (kind, solver), answers in sorted(grouped(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
+        known = np.array([best[row["class"], row["instance"]] for row in answers])
+        above = np.array([row["energy"] for row in answers]) - known
         relative = (np.abs(known) > 1).all()
         gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
         equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
-        cells[kind, solver] = f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid"
+        cells[kind, solver] = f"{equal} of {len(answers)}, {gap}, {sum(row['feasible'] for row in answers)} valid"
     return crossed("class", cells)
 
 
 def problem_sizes():
-    body = (
-        f"{row['variables']:,} | {row['couplings']:,} | {row['seconds']:.2g} s | "
-        f"{1e6 * row['seconds'] / row['couplings']:.1f} µs | {row['megabytes']:.0f} MB"
-        for row in results("general_qubo")["sizes"]
-    )
-    return lines("variables | edges | time | per edge | memory of the process", body)
+    body = []
+    for row in results("general_qubo")["sizes"]:
+        times = [f"{row['seconds']:.2g} s", f"{1e6 * row['seconds'] / row['couplings']:.1f} µs"]
+        body.append([f"{row['variables']:,}", f"{row['couplings']:,}", *times, f"{row['megabytes']:.0f} MB"])
+    return pipes(["variables", "edges", "time", "per edge", "memory of the process"], body)
 
 
 def gpu_chains():
-    found = results("gpu")
-    body, known, most = [], [], max(row["chains"] for row in found["chains"])
-    for name, rows in grouped(found["chains"], "instance").items():
+    study = results("gpu")
+    body, known, most = [], [], max(row["chains"] for row in study["chains"])
+    for name, rows in grouped(study["chains"], "instance").items():
         best = min(energy for row in rows for energy in row["energies"])
         known.append(f"{name}: {best:.0f}")
         for row in (row for row in rows if row["chains"] == most):
             energies, seconds = row["energies"], statistics.median(row["seconds"])
             reached = f"{sum(energy <= best for energy in energies)} of {len(energies)}"
             gap = f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
-            body.append(f"{name} | {most:,} | {row['sweeps']:,} | {seconds:.2f} s | {reached} | {gap}")
-    head = "instance | chains | sweeps | time | lowest known energy found | mean gap to it"
-    return f"{found['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{lines(head, body)}"
+            body.append([name, f"{most:,}", f"{row['sweeps']:,}", f"{seconds:.2f} s", reached, gap])
+    head = ["instance", "chains", "sweeps", "time", "lowest known energy found", "mean gap to it"]
+    return f"{study['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{pipes(head, body)}"
 
 
 LOOKS = {
@@ -118,11 +118,11 @@ def time_figure():
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
         best = min(row["energy"] for row in known if row["instance"] == name)
         for solver, look in LOOKS.items():
-            own = [row for row in rows if (row["instance"], row["solver"]) == (name, solver)]
-            if own:
+            runs = [row for row in rows if (row["instance"], row["solver"]) == (name, solver)]
+            if runs:
                 points = [
                     np.mean([(row["seconds"], 100 * (1 - row["energy"] / best)) for row in some], axis=0).tolist()
-                    for some in grouped(own, "limit").values()
+                    for some in grouped(runs, "limit").values()
                 ]
                 x, y = zip(*sorted(points), strict=True)
                 axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})

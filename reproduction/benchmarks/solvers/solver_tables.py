@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 
-from benchmarks.tables import crossed, grouped, lines, markdown, results
+from benchmarks.tables import crossed, grouped, results
 from qpsbgd_paper.report.styles import line_looks
+from qpsbgd_paper.report.tables import pipes
 
 SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads")
 """Ours, in solver_quality.json; the others there are peers."""
@@ -16,15 +17,15 @@ LOOP = "dwave SA, 100 sweeps × 4"
 def layer():
     """`auto` beside a loop of simulated annealing on layers recorded in training."""
     body = []
-    for one in results("solver_quality")["results"]:
-        name, _, scale = one["family"].partition(" κ=")
+    for row in results("solver_quality")["results"]:
+        name, _, scale = row["family"].partition(" κ=")
         if name in RECORDED:
-            auto, loop = one["solvers"]["auto"], one["solvers"][LOOP]
+            auto, loop = row["solvers"]["auto"], row["solvers"][LOOP]
             times = [auto["ms_per_column"], loop["ms_per_column"]]
             cells = [f"{times[0]:.2f} ms", f"{times[1]:.0f} ms", f"{times[1] / times[0]:.0f}"]
             body.append([RECORDED[name], scale, *cells, f"{auto['gap']:.1g}", f"{loop['gap']:.1g}"])
     head = ["layer", "scale κ", "auto, per column", "annealing loop, per column", "times faster", "gap, auto"]
-    return markdown([*head, "gap, loop"], body)
+    return pipes([*head, "gap, loop"], body)
 
 
 def exact():
@@ -32,77 +33,79 @@ def exact():
     for row in results("solver_claims")["exact"]["against_gurobi"]:
         ours, theirs = (1e3 * row[f"{solver}_seconds_per_column"] for solver in ("exact", "gurobi"))
         times = f"{ours:.3f} / {theirs:.1f} ({row['times_faster']:.0f}×)"
-        cells[f"{row['spins']} | {row['rows']}", f"κ = {row['scale']:g}"] = times
-    return crossed("spins | rows", cells)
+        cells[(f"{row['spins']}", row["rows"]), f"κ = {row['scale']:g}"] = times
+    return crossed(("spins", "rows"), cells)
 
 
 def gpu():
     body = (
-        f"{row['scale']:g} | {row['descent_64_flips_ms']:.2f} ms | {row['auto_ms']:.2f} ms"
+        [f"{row['scale']:g}", f"{row['descent_64_flips_ms']:.2f} ms", f"{row['auto_ms']:.2f} ms"]
         for row in results("gpu")["projection"]
     )
-    return lines("scale κ | 64 flips | auto", body)
+    return pipes(["scale κ", "64 flips", "auto"], body)
 
 
 def cost():
-    found, body = results("qpu_cost"), []
-    for row in found["results"]:
+    study, body = results("qpu_cost"), []
+    for row in study["results"]:
         packed, shared, single = (row[way] for way in ("packed", "shared", "one_by_one"))
-        times = " | ".join(f"{way['chip_seconds']:.3g} s" for way in (packed, shared, single))
-        body.append(
-            f"{row['what']} | {row['chip']} | {packed['submissions']} | {single['submissions']} | {times} | "
-            f"{packed['times_less_chip_time']:.0f} | {shared['times_less_chip_time']:.0f}"
-        )
-    head = "chip | submissions | submissions, one by one | QPU time | QPU time, reads shared | QPU time, one by one"
-    run, whole = found["results"][0], found["experiment_mnist"]
+        times = [f"{way['chip_seconds']:.3g} s" for way in (packed, shared, single)]
+        factors = [f"{way['times_less_chip_time']:.0f}" for way in (packed, shared)]
+        submissions = [f"{way['submissions']}" for way in (packed, single)]
+        body.append([row["what"], row["chip"], *submissions, *times, *factors])
+    head = ["", "chip", "submissions", "submissions, one by one", "QPU time", "QPU time, reads shared"]
+    head += ["QPU time, one by one", "times less", "times less, reads shared"]
+    run, whole = study["results"][0], study["experiment_mnist"]
     seconds = {way: f"{whole[way]['chip_seconds']:.0f}" for way in ("packed", "shared", "one_by_one")}
     hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
     return (
-        f"{lines(f' | {head} | times less | times less, reads shared', body)}\n\nAll {whole['steps']} steps on the "
+        f"{pipes(head, body)}\n\nAll {whole['steps']} steps on the "
         f"virtual chip in `qpsbgd run mnist` would take {seconds['packed']} s of QPU time, {seconds['shared']} s with "
-        f"shared reads, and {seconds['one_by_one']} s one by one. Beside the QPU, {found['settings']['updates']} "
+        f"shared reads, and {seconds['one_by_one']} s one by one. Beside the QPU, {study['settings']['updates']} "
         f"updates took this machine {hosts['host_seconds_again']} ({hosts['host_seconds']} the first time, when it "
         f"searched for cliques), and {run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
     )
 
 
-VIRTUAL = "columns solved | optimal reads | mean energy gap | broken chains"
+VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains")
 
 
 def virtual():
     ways = grouped(results("virtual_qpu")["results"], "way")
     names = {"default": "by default"}
-    return lines(f" | {VIRTUAL}", (f"{names.get(way, way)} | {_virtual(rows)}" for way, rows in ways.items()))
+    return pipes(["", *VIRTUAL], ([names.get(way, way), *_virtual(rows)] for way, rows in ways.items()))
 
 
 def virtual_sizes():
     rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
     sizes = grouped(rows, "spins", "scale")
-    return lines(f"inputs | scale κ | {VIRTUAL}", (f"{n} | {k:g} | {_virtual(own)}" for (n, k), own in sizes.items()))
+    body = ([f"{n}", f"{scale:g}", *_virtual(group)] for (n, scale), group in sizes.items())
+    return pipes(["inputs", "scale κ", *VIRTUAL], body)
 
 
 def _virtual(rows):
     """Means; single reads are counted only where descent does not follow."""
     optimal, gap, broken = (np.mean([row[key] for row in rows]) for key in ("optimal", "gap", "chain_breaks"))
     reads = [row["optimal_reads"] for row in rows if "optimal_reads" in row]
-    return f"{optimal:.0%} | {f'{np.mean(reads):.0%}' if reads else '–'} | {gap:.4f} | {broken:.1%}"
+    return [f"{optimal:.0%}", f"{np.mean(reads):.0%}" if reads else "–", f"{gap:.4f}", f"{broken:.1%}"]
 
 
 def solvers_figure():
     """Gap against time, ours as dots and peers as crosses."""
-    found = [one for one in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", one["family"])]
-    names = [name for name in found[0]["solvers"] if name != "sign(−s)"]
+    families = [row for row in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", row["family"])]
+    left_out = ("sign(−s)", "bifurcation")  # the start of them all, and a solver of ours that has gone since
+    names = [name for name in families[0]["solvers"] if name not in left_out]
     looks = line_looks({"line": name, "kind": "ours" if name in SOLVERS else "baseline"} for name in names)
     panels = []
-    for one in sorted(found, key=lambda one: one["family"].endswith("κ=1")):
+    for row in sorted(families, key=lambda row: row["family"].endswith("κ=1")):
         lines = []
         for name in names:
-            point, ours = one["solvers"][name], name in SOLVERS
+            point, ours = row["solvers"][name], name in SOLVERS
             line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name]["color"]}
             mark = {"mark": "o", "width": 3.2} if ours else {"mark": "x", "width": 3.8}
             lines.append({**line, "label": name if ours else f"{name} (peer)", "style": "points", **mark})
         axes = {"x_label": "ms per column", "y_label": "gap to the best known energy"}
         limits = {"log": "xy", "y_limits": [4e-7, 2], "x_limits": [1e-2, 2e4]}
-        title = one["family"].capitalize().replace("Mnist", "MNIST")
+        title = row["family"].capitalize().replace("Mnist", "MNIST")
         panels.append({"title": title, "lines": lines, **axes, **limits})
     return {"name": "solvers", "title": "", "kind": "lines", "panels": panels, "columns": 3, "height": 2.4}

@@ -1,7 +1,8 @@
 """Does the library hold where something around it is hostile or broken?
 
-    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py                     all attacks
-    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py couplings           this one, into the same file
+    export OMP_NUM_THREADS=1 PYTHONPATH=packages/qpsbgd/tests/shared
+    python reproduction/benchmarks/tools/attacks.py                     all attacks
+    python reproduction/benchmarks/tools/attacks.py couplings           this one, into the same file
 
 An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
 raised and nothing has changed. One thread, since OpenMP itself ends a process in which it cannot start threads. Writes
@@ -99,11 +100,11 @@ def in_fork(function, *arguments):
     child = FORKS.Process(target=lambda: there.send(function(*arguments)))
     child.start()
     there.close()
-    found = None
+    answer = None
     with contextlib.suppress(EOFError):
-        found = here.recv()
+        answer = here.recv()
     child.join()
-    return found
+    return answer
 
 
 def limit(memory, seconds):
@@ -120,7 +121,7 @@ import os, sys
 def watched(event, arguments):
     if event == "open" and isinstance(arguments[0], str):
         path, flags = os.path.abspath(arguments[0]), arguments[2]
-        if flags & (os.O_WRONLY | os.O_RDWR) and path.startswith({str(ROOT / "src")!r}):
+        if flags & (os.O_WRONLY | os.O_RDWR) and path.startswith({str(ROOT / "packages")!r}):
             os.write(2, path.encode()); os._exit(3)
 sys.addaudithook(watched)
 """
@@ -219,8 +220,8 @@ def killed_runs(source, trials):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            found, _ = _finished(folder)
-            yield found == expected and not list(folder.rglob("*.part"))
+            results, _ = _finished(folder)
+            yield results == expected and not list(folder.rglob("*.part"))
 
 
 def _command(folder):
@@ -289,9 +290,9 @@ def _ledger(seed, kills):
         for child in children:
             child.join()
         spent = sum(len(file.read_bytes()) for file in Path(folder).glob("spent*"))
-        found = Ledger(path)
-        counted = found.qpu_seconds == found.submissions * each <= limit_s
-        exact = spent <= found.submissions <= spent + (2 if kills else 0)
+        ledger = Ledger(path)
+        counted = ledger.qpu_seconds == ledger.submissions * each <= limit_s
+        exact = spent <= ledger.submissions <= spent + (2 if kills else 0)
         return counted and exact and {child.exitcode for child in children} <= ({0, -signal.SIGKILL} if kills else {0})
 
 
@@ -318,11 +319,13 @@ def main():
         held = in_fork(lambda: list(map(bool, attack(random.Random(SEED), trials))))  # noqa: B023
         if held is None:
             raise SystemExit(f"{attack.__name__} did not end")
-        found = json.loads(OUT.read_text())
+        content = json.loads(OUT.read_text())
         result = {"about": attack.__doc__, "trials": len(held), "held": sum(held)}
-        found["attacks"][attack.__name__] = {**result, "seed": SEED, "made with": environment()}
-        print(attack.__name__, len(held), sum(held), [at for at, one in enumerate(held) if not one], flush=True)
-        write_json(OUT, found)
+        content["attacks"][attack.__name__] = {**result, "seed": SEED, "made with": environment()}
+        print(
+            attack.__name__, len(held), sum(held), [trial for trial, holds in enumerate(held) if not holds], flush=True
+        )
+        write_json(OUT, content)
 
 
 if __name__ == "__main__":

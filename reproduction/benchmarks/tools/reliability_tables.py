@@ -2,26 +2,28 @@
 
 from collections import Counter
 
-from benchmarks.tables import lines, results
+from benchmarks.tables import results
+from qpsbgd_paper.report.tables import pipes
 
 
 def attacked():
     """One row per attack: how often it was tried, and how often the library held."""
-    found = results("attacks")["attacks"].values()
-    return lines("attack | trials | held", (f"{one['about']} | {one['trials']} | {one['held']}" for one in found))
+    rows = results("attacks")["attacks"].values()
+    return pipes(["attack", "trials", "held"], ([row["about"], f"{row['trials']}", f"{row['held']}"] for row in rows))
 
 
 def noticed_at_once():
     """How many changes the tests noticed before any was written for them, by package or folder."""
     tried, noticed, equal = Counter(), Counter(), Counter()
-    for found in map(results, ("mutants", "mutants_second", "mutants_third", "mutants_bindings")):
-        for name, (seen, changes) in found["files"].items():
+    for sample in map(results, ("mutants", "mutants_second", "mutants_third", "mutants_bindings")):
+        for name, (seen, changes) in sample["files"].items():
             tried[_part(name)] += changes
             noticed[_part(name)] += seen
-        equal.update(_part(one["file"]) for one in found["equivalent"])
-    body = [f"{part} | {tried[part]} | {noticed[part]} | {equal[part]}" for part in tried]
-    body.append(f"all | {tried.total()} | {noticed.total()} | {equal.total()}")
-    return lines(" | changes | noticed | change nothing", body)
+        equal.update(_part(mutant["file"]) for mutant in sample["equivalent"])
+    counters = tried, noticed, equal
+    body = [[part, *(f"{counter[part]}" for counter in counters)] for part in tried]
+    body.append(["all", *(f"{counter.total()}" for counter in counters)])
+    return pipes(["", "changes", "noticed", "change nothing"], body)
 
 
 def _part(name):

@@ -3,13 +3,14 @@
 from itertools import product
 
 import numpy as np
-from benchmarks.tables import crossed, labelled, markdown, results, spread
+from benchmarks.tables import crossed, labelled, results, spread
 from benchmarks.training.binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
 from benchmarks.training.sentences import Sentences
 from matplotlib.figure import Figure
 
 from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import COLOURS, RED
+from qpsbgd_paper.report.tables import pipes
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
 WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
@@ -75,11 +76,11 @@ def binarized_sizes():
     cells = {}
     for subject, method in product(SUBJECTS.values(), ("feedback", "search")):
         sizes = {size: size if size != subject.size else None for size in SIZES}
-        found = {k: rows_of("binarize", subject.name, method=method, bits=1, size=size) for k, size in sizes.items()}
-        if all(found.values()):
-            name = f"{subject.title} | {NAMES[method]}"
-            cells |= {(name, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in found.items()}
-    return crossed("network | method", cells)
+        by_size = {k: rows_of("binarize", subject.name, method=method, bits=1, size=size) for k, size in sizes.items()}
+        if all(by_size.values()):
+            name = subject.title, NAMES[method]
+            cells |= {(name, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in by_size.items()}
+    return crossed(("network", "method"), cells)
 
 
 def fine_tuned():
@@ -89,10 +90,10 @@ def fine_tuned():
         job = {"method": method, "start": start, "bits": 1}
         after = {steps: rows_of("tune", subject.name, steps=steps, **job) for steps in STEPS}
         if any(after.values()):
-            name = f"{subject.title} | {'binarised' if start == 'search' else start} | {method}"
-            found = {0: rows_of("binarize", subject.name, method=start, bits=1, size=None), **after}
-            cells |= {(name, f"{steps} steps"): shown(subject, rows) for steps, rows in found.items()}
-    return crossed("network | from | method", cells)
+            name = subject.title, "binarised" if start == "search" else start, method
+            by_steps = {0: rows_of("binarize", subject.name, method=start, bits=1, size=None), **after}
+            cells |= {(name, f"{steps} steps"): shown(subject, rows) for steps, rows in by_steps.items()}
+    return crossed(("network", "from", "method"), cells)
 
 
 def both(rows):
@@ -116,15 +117,15 @@ def sentence_bits():
 def distilled_sentences():
     """MiniLM before and after distillation, with the recipe of the lowest training loss."""
     rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "distill"]
-    found = {}
+    best = {}
     for row in sorted(rows, key=lambda row: row["last losses"]):
-        found.setdefault((row["job"]["bits"], row["job"]["method"]), row)
+        best.setdefault((row["job"]["bits"], row["job"]["method"]), row)
     body = []
-    for (bits, method), row in sorted(found.items()):
+    for (bits, method), row in sorted(best.items()):
         label = f"{method} (ridge)" if method == "QP-SBGD" else method
         cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
         body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
-    return markdown(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
+    return pipes(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
 
 
 def binarize_figure():

@@ -36,17 +36,17 @@ class Rows:
                 self._add_all(pool.imap_unordered(run, new))
         else:
             self._add_all(map(run, new))
-        found = [self.of(job) for job in jobs]
-        if None in found:
+        rows = [self.of(job) for job in jobs]
+        if None in rows:
             raise SystemExit(f"the time is over; the same command goes on from {self.path}")
-        return found
+        return rows
 
     def _add_all(self, pairs):
         for job, row in pairs:
             if row is not None:
                 print(job, row, flush=True)
                 before = self.of(job)
-                kept = [one for one in self.content["rows"] if one is not before]
+                kept = [other for other in self.content["rows"] if other is not before]
                 self.content["rows"] = [*kept, row | {"environment": self.environment}]
                 write_json(self.path, self.content)
 
@@ -68,10 +68,10 @@ def tuned(grids, scores_of, *, digits=17, most=6):
     while wanted:
         for (name, value), score in zip(wanted, scores_of(wanted), strict=True):
             tried[name][value] = score
-        best = {name: max(own, key=own.get) for name, own in tried.items()}
+        best = {name: max(scores, key=scores.get) for name, scores in tried.items()}
         wanted = []
-        for name, own in tried.items():
-            if len(own) < most and best[name] in (min(own), max(own)):
-                beyond = best[name] / 3 if best[name] == min(own) else best[name] * 3
+        for name, scores in tried.items():
+            if len(scores) < most and best[name] in (min(scores), max(scores)):
+                beyond = best[name] / 3 if best[name] == min(scores) else best[name] * 3
                 wanted.append((name, float(f"{beyond:.{digits}g}")))
     return best

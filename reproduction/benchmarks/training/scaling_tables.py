@@ -1,6 +1,8 @@
 """The tables of docs/scaling.md."""
 
-from benchmarks.tables import lines, results
+from benchmarks.tables import results
+
+from qpsbgd_paper.report.tables import pipes
 
 NAMES = {
     "polar": "**QP-SBGD, polar (default)**",
@@ -12,31 +14,29 @@ NAMES = {
 
 def large():
     """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
-    found, best, body = results("large"), {}, []
-    trained = [row for row in found["rows"] if "bits" not in row]
+    study, best, body = results("large"), {}, []
+    trained = [row for row in study["rows"] if "bits" not in row]
     for row in sorted(trained, key=lambda row: row["loss on training text"]):
         best.setdefault((row["method"], row["steps"]), row)
     for row in sorted(best.values(), key=lambda row: row["loss"]):
         rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
         name = NAMES.get(row["method"], row["method"])
-        speed = f"{row['ms']:.1f} ms | {row['tokens per second'] / 1e3:.0f},000"
-        whole = f"{1e-3 * row['ms'] * row['steps']:.0f} s | {row['peak GiB']:.1f} GiB"
-        body.append(f"{name}{rate} | {row['steps']} | {row['loss']:.3f} | {speed} | {whole}")
-    head = "method | steps | held-out nats per character | a step | tokens per second | all steps | peak memory"
-    made = f"{found['layers']} blocks of width {found['width']}, one seed, NVIDIA H200."
-    return f"{made}\n\n" + lines(head, body)
+        speed = [f"{row['ms']:.1f} ms", f"{row['tokens per second'] / 1e3:.0f},000"]
+        whole = [f"{1e-3 * row['ms'] * row['steps']:.0f} s", f"{row['peak GiB']:.1f} GiB"]
+        body.append([f"{name}{rate}", f"{row['steps']}", f"{row['loss']:.3f}", *speed, *whole])
+    head = ["method", "steps", "held-out nats per character", "a step", "tokens per second", "all steps", "peak memory"]
+    return f"{study['layers']} blocks of width {study['width']}, one seed, NVIDIA H200.\n\n{pipes(head, body)}"
 
 
 def large_binarized():
     """That network with real weights, binarised without training."""
     rows = results("large")["rows"]
     start = min((r for r in rows if r["method"] == "float-adamw"), key=lambda r: r["loss on training text"])
-    made = {(row["bits"], row["method"].split(", ")[1]): row for row in rows if "bits" in row}
-    body = [
-        f"{bits} | {made[bits, 'feedback']['loss']:.3f} ({made[bits, 'feedback']['seconds']:.0f} s) | "
-        f"{made[bits, 'kicks']['loss']:.3f} ({made[bits, 'kicks']['seconds']:.0f} s) | "
-        f"{made[bits, 'kicks']['peak GiB']:.1f} GiB"
-        for bits in (1, 2)
-    ]
-    head = "bits per weight | error feedback | `binarize` | peak memory"
-    return f"Nats per character; {start['loss']:.3f} with real weights.\n\n" + lines(head, body)
+    binarized = {(row["bits"], row["method"].split(", ")[1]): row for row in rows if "bits" in row}
+    body = []
+    for bits in (1, 2):
+        feedback, kicks = (binarized[bits, method] for method in ("feedback", "kicks"))
+        losses = [f"{row['loss']:.3f} ({row['seconds']:.0f} s)" for row in (feedback, kicks)]
+        body.append([f"{bits}", *losses, f"{kicks['peak GiB']:.1f} GiB"])
+    table = pipes(["bits per weight", "error feedback", "`binarize`", "peak memory"], body)
+    return f"Nats per character; {start['loss']:.3f} with real weights.\n\n{table}"

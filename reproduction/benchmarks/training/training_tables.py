@@ -4,9 +4,9 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import crossed, grouped, labelled, markdown, results, spread
+from benchmarks.tables import crossed, grouped, labelled, results, spread
 from benchmarks.training import networks
-from benchmarks.training.training import METHODS, OURS, TASKS
+from benchmarks.training.training_tasks import METHODS, OURS, TASKS
 from matplotlib.figure import Figure
 
 from qpsbgd import QPSBGD
@@ -14,6 +14,7 @@ from qpsbgd.nn import convert
 from qpsbgd_paper.framework.claims import verdict
 from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import RED
+from qpsbgd_paper.report.tables import pipes
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -97,8 +98,8 @@ def judged(rows, ours, rival):
 
 def counted(ours, *, held_out):
     """Settings in which one of ours is ahead of, level with and behind the best baseline."""
-    found = [(task, rows) for task, _, rows in compared() if ours in rows and task.startswith("fashion") == held_out]
-    words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, rows in found)
+    settings = [(task, rows) for task, _, rows in compared() if ours in rows and task.startswith("fashion") == held_out]
+    words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, rows in settings)
     return [words[word] for word in ("ahead", "level", "behind")]
 
 
@@ -110,7 +111,7 @@ def winner():
         [f"**{NAMES[ours]}**", *(str(n) for held_out in (False, True) for n in counted(ours, held_out=held_out))]
         for ours in OURS
     ]
-    return markdown(head, body)
+    return pipes(head, body)
 
 
 def verdicts():
@@ -131,7 +132,7 @@ def verdicts():
             word = judged(rows, ours, rival)
             cells.append(f"{figures} {word if word == 'level' else f'**{word}**'}")
         body.append([TITLES[task], amount(task, budget), *cells])
-    return markdown(head, body)
+    return pipes(head, body)
 
 
 def scores():
@@ -148,7 +149,7 @@ def scores():
             marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
             body.append([LABELS[method], *marked])
         title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
-        parts.append(markdown([title, *(amount(task, budget) for budget in budgets)], body))
+        parts.append(pipes([title, *(amount(task, budget) for budget in budgets)], body))
     return "\n\n".join(["The best mean of a column in bold.", *parts])
 
 
@@ -160,7 +161,7 @@ def alone():
         for budget, rows in budgets.items()
         if not baselines(rows)
     ]
-    return markdown(["network", "length", "ridge, test accuracy in %"], body)
+    return pipes(["network", "length", "ridge, test accuracy in %"], body)
 
 
 STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
@@ -170,11 +171,11 @@ STEPS |= {"spins, two vectors": "two vectors", "polar": "polar", "Muon": "Muon"}
 def step_cost():
     """Milliseconds per training step under AdamW, and the other methods' times and peak memory relative to it."""
     body = []
-    for found in (results("step_cost_cpu"), results("step_cost_cuda")):
-        for row in found["results"]:
-            device = found["settings"]["device"]
+    for study in (results("step_cost_cpu"), results("step_cost_cuda")):
+        for row in study["results"]:
+            device = study["settings"]["device"]
             if device == "CPU":
-                device = f"{found['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
+                device = f"{study['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
             times = row["milliseconds"]
             ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
             body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.2f} ms", *ratios])
@@ -182,7 +183,7 @@ def step_cost():
                 peaks = row["MiB"]
                 shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
                 body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
-    return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
+    return pipes(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
 
 
 def trials(file, option, names):
@@ -227,8 +228,8 @@ def validated(rows, option, values):
     """Cells by network and value of an option, of runs of rates.py, and the heads of their columns."""
     cells = {}
     known = [row for row in rows if row["task"] in VALIDATED]
-    for (task, budget, value), found in grouped(known, "task", "budget", option).items():
-        text, mean = task.startswith("gpt"), np.mean([row["score"] for row in found])
+    for (task, budget, value), runs in grouped(known, "task", "budget", option).items():
+        text, mean = task.startswith("gpt"), np.mean([row["score"] for row in runs])
         length = f"{budget:,} steps" if text else amount(task, budget)
         cells[f"{VALIDATED[task]}, {length}", f"{value:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
     return cells, [f"{value:g}" for value in values]
@@ -280,25 +281,25 @@ def default_of(task):
 
 def final_rows():
     """Test results of today's networks by task and method; "default" is the projection that none given means."""
-    found = {}
+    by_task = {}
     for row in results("networks")["rows"]:
         if not row["choosing"]:
             is_default = row["method"] == default_of(networks.home_of(row["task"]))
             for method in (row["method"], "default") if is_default else (row["method"],):
-                found.setdefault(row["task"], {}).setdefault(method, []).append(row)
-    return found
+                by_task.setdefault(row["task"], {}).setdefault(method, []).append(row)
+    return by_task
 
 
 def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
     """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
-    found = final_rows()
+    rows = final_rows()
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
     table = [
-        [label, *(_score(task, [row["score"] for row in found[task].get(method, ())]) for task in names)]
+        [label, *(_score(task, [row["score"] for row in rows[task].get(method, ())]) for task in names)]
         for method, label in methods.items()
-        if any(method in found[task] for task in names)
+        if any(method in rows[task] for task in names)
     ]
-    return markdown(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
+    return pipes(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
 
 
 def today_shortly():
@@ -325,7 +326,7 @@ def unseen():
     """The same on CIFAR-100 and Fashion-MNIST, which were held out."""
     data = {"cifar100": "CIFAR-100", "fashion": "Fashion-MNIST"}
     nets = {"vgg-5": "VGG-small, 5 epochs", "resnet20-10": "ResNet-20, 10 epochs"}
-    return today({f"{one}-{net}": f"{data[one]}, {nets[net]}" for one in data for net in nets})
+    return today({f"{short}-{net}": f"{data[short]}, {nets[net]}" for short in data for net in nets})
 
 
 def rivals():
@@ -341,18 +342,15 @@ def rivals():
                 shown[best] = f"**{shown[best]}**"
                 cells = [f"{text} at {rate:.2g}" for rate, text in shown.items()]
                 table.append([NETWORKS[task], label, ", ".join(cells)])
-    return markdown(["network", "rival", "validation score by rate"], table)
+    return pipes(["network", "rival", "validation score by rate"], table)
 
 
 def estimators():
     """Mean scores of the models that every data set has, and their mean ranks."""
-    found = {
-        data: {row["model"]: row for row in rows}
-        for data, rows in grouped(results("estimators")["rows"], "data").items()
-    }
     names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
     body, ranks = [], {True: [], False: []}
-    for data, rows in found.items():
+    for data, group in grouped(results("estimators")["rows"], "data").items():
+        rows = {row["model"]: row for row in group}
         scores = [100 * np.mean(rows[name]["scores"]) for name in names]
         first, best = rows["qpsbgd"], max(scores)
         ranks[first["design"]].append([1 + sum(other > score for other in scores) for score in scores])
@@ -362,4 +360,4 @@ def estimators():
         body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, *seconds])
     for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
         body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), "", ""])
-    return markdown(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)
+    return pipes(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)

@@ -1,7 +1,5 @@
-import importlib
 import itertools
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -211,9 +209,3 @@ def test_gaps_grow_with_the_problem_and_have_the_schedules_unit():
 def test_what_has_no_spectrum_is_refused(action, message):
     with pytest.raises(ValueError, match=message):
         action()
-
-
-def test_a_missing_scipy_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
-    with pytest.raises(ImportError, match=r"qpsbgd\[paper\]"):
-        importlib.reload(spectrum)

@@ -1,66 +1,31 @@
-import functools
-import gc
-import hashlib
-import http.server
-import threading
-
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from qpsbgd_paper.cli import data as commands
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.files import FILES, Published
+from qpsbgd_paper.datasets.files import FILES
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _collected():
-    """What requests leaves open after failed downloads is closed here, not during the tests of another file."""
-    yield
-    gc.collect()
 
 
 CONTENTS = {"toy/one": b"1\n", "toy/two": b"22\n", "other/three": b"333\n"}
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def origin(tmp_path):
-    """A folder whose files a server on this machine gives."""
-    folder = tmp_path / "origin"
-    for name, content in CONTENTS.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    handler = functools.partial(Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
-
-
 @pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path, origin):
+def cache(monkeypatch, tmp_path, publish, origin):
     """An empty cache, and the toy files as the only published ones."""
-    table = {
-        name: Published(
-            name, name.split("/")[0], len(content), hashlib.sha256(content).hexdigest(), (origin[1] + name,)
-        )
-        for name, content in CONTENTS.items()
-    }
-    monkeypatch.setattr(files, "FILES", table)
+    publish(CONTENTS, origins=(origin.address,))
     monkeypatch.setattr(commands, "console", Console(width=300))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("QPSBGD_DATA", raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def published_folder(tmp_path):
+    """The folder whose files the server gives."""
+    return tmp_path / "published"
 
 
 def run(*arguments):
@@ -71,15 +36,15 @@ def lines(result):
     return [line.split() for line in result.stdout.splitlines()]
 
 
-def test_data_sets_are_listed_with_whether_they_are_here(origin, tmp_path):
-    (origin[0] / "toy/two").unlink()
-    head, _, toy, other, *origins = lines(run("list", "--data", origin[0]))
-    assert head == ["In", f"{origin[0]}:"]
+def test_data_sets_are_listed_with_whether_they_are_here(origin, published_folder):
+    (published_folder / "toy/two").unlink()
+    head, _, toy, other, *origins = lines(run("list", "--data", published_folder))
+    assert head == ["In", f"{published_folder}:"]
     assert toy == ["toy", "2", "5", "1", "missing"]
     assert other == ["other", "1", "4", "yes"]
-    assert origins == [[], ["Origins:"], ["toy", origin[1] + "toy/"], ["other", origin[1] + "other/"]]
-    (origin[0] / "toy/one").write_bytes(b"?\n")
-    assert lines(run("list", "--data", origin[0]))[2][3:5] == ["1", "wrong"]
+    assert origins == [[], ["Origins:"], ["toy", origin.address + "toy/"], ["other", origin.address + "other/"]]
+    (published_folder / "toy/one").write_bytes(b"?\n")
+    assert lines(run("list", "--data", published_folder))[2][3:5] == ["1", "wrong"]
     assert lines(run("list"))[2][3] == "no"
 
 
@@ -115,26 +80,32 @@ def test_fetch_mends_a_wrong_file(tmp_path):
     assert run("check", "toy", "--data", tmp_path / "mine").exit_code == 0
 
 
-def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_path, monkeypatch, origin):
+def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_path, monkeypatch, published_folder):
     monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "mine"))
     refused = run("fetch", "toy")
     assert isinstance(refused.exception, ValueError) and f"--data {tmp_path / 'mine'}" in str(refused.exception)
     assert not cache.exists() and not (tmp_path / "mine").exists()
-    monkeypatch.setenv("QPSBGD_DATA", str(origin[0]))
+    monkeypatch.setenv("QPSBGD_DATA", str(published_folder))
     assert "All files are in QPSBGD_DATA" in run("fetch", "toy").stdout
 
 
-def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
-    (origin[0] / "toy/one").write_bytes(b"?\n")
-    (origin[0] / "other/three").unlink()
-    result = run("check", "--data", origin[0])
+def test_check_lists_what_is_missing_or_wrong_and_fails(published_folder):
+    (published_folder / "toy/one").write_bytes(b"?\n")
+    (published_folder / "other/three").unlink()
+    result = run("check", "--data", published_folder)
     assert result.exit_code == 1
-    assert lines(result)[:2] == [["wrong", str(origin[0] / "toy/one")], ["missing", str(origin[0] / "other/three")]]
-    assert f"2 of 3 files are missing or wrong; run `qpsbgd data fetch toy other --data {origin[0]}`." in result.stdout
+    assert lines(result)[:2] == [
+        ["wrong", str(published_folder / "toy/one")],
+        ["missing", str(published_folder / "other/three")],
+    ]
+    assert (
+        f"2 of 3 files are missing or wrong; run `qpsbgd data fetch toy other --data {published_folder}`."
+        in result.stdout
+    )
 
 
-def test_a_failed_download_is_an_error_that_names_the_file(origin, cache):
-    (origin[0] / "other/three").unlink()
+def test_a_failed_download_is_an_error_that_names_the_file(published_folder, cache):
+    (published_folder / "other/three").unlink()
     result = run("fetch", "other")
     assert isinstance(result.exception, OSError) and f"put it at {cache / 'other/three'}" in str(result.exception)
 

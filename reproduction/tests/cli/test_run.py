@@ -254,6 +254,14 @@ def test_missing_data_is_an_error_before_anything_is_trained(monkeypatch, capsys
     assert not list((tmp_path / "out" / "runs").iterdir())
 
 
+def test_a_missing_package_is_named_with_the_line_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(running, "find_spec", lambda name: None if name == "skimage" else name)
+    monkeypatch.setattr(running, "_run", lambda *_, **__: [])
+    code, _, err = called(monkeypatch, capsys, "run", "logreg")
+    assert code == 1
+    assert "needs skimage: pip install './reproduction[paper]'" in err.replace("\n", " ")
+
+
 def test_a_report_needs_a_folder(finished, monkeypatch, capsys):
     file = finished[0] / "logreg.json"
     code, _, err = called(monkeypatch, capsys, "report", "--results", finished[0], "--out", file)

@@ -1,16 +1,9 @@
-import functools
 import gzip
-import hashlib
-import http.server
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.files import Published
 
 NAMED = os.environ.get("QPSBGD_DATA")
 BESIDE = Path(__file__).parents[4] / "shared" / "data"
@@ -32,56 +25,6 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.delenv("QPSBGD_DATA", raising=False)
     monkeypatch.setenv("QPSBGD_CACHE", str(folder))
     return folder
-
-
-@pytest.fixture
-def publish(monkeypatch, tmp_path):
-    """A function that lets files with this content be the only published ones, and writes them to a folder."""
-
-    def publish(contents, *, origins=("http://127.0.0.1:9/",)):
-        table = {}
-        folder = tmp_path / "published"
-        for name, content in contents.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            digest = hashlib.sha256(content).hexdigest()
-            addresses = tuple(origin + name for origin in origins)
-            table[name] = Published(name, name.split("/")[0], len(content), digest, addresses)
-        monkeypatch.setattr(files, "FILES", table)
-        return folder
-
-    return publish
-
-
-class Origin(http.server.SimpleHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        if not self.server.cut_short:
-            return super().do_GET()
-        self.send_response(200)
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b"the first part")
-        return None
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def origin(monkeypatch, tmp_path):
-    """A server on this machine that gives what is in the folder `published`; `asked` are the paths it was asked for."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    handler = functools.partial(Origin, directory=str(tmp_path / "published"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.asked, server.cut_short = [], False
-        server.address = f"http://127.0.0.1:{server.server_port}/"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 def idx(array, *, magic=None, shape=None):

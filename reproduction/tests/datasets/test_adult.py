@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 import torch
 
@@ -33,10 +31,3 @@ def test_features_that_are_on_are_plus_one_and_all_others_minus_one(publish):
     assert torch.equal(adult.train_inputs, expected)
     assert adult.train_targets.tolist() == [0, 1] and adult.test_targets.tolist() == [1]
     assert adult.test_inputs[0, 122] == 1 and adult.test_inputs.sum() == -121
-
-
-def test_without_scikit_learn_its_install_line_is_given(publish, monkeypatch):
-    folder = publish({"adult/a1a": b"-1 1:1\n", "adult/a1a.t": b"-1 1:1\n"})
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[paper\]'"):
-        load_adult(data=folder)

@@ -1,10 +1,9 @@
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from python2_pickles import array, mapping, numbers, whole
+from python2_pickles import Malicious, array, mapping, numbers, whole
 from small_cifar import NAMES, archive, batch, batches, made
 
 from qpsbgd_paper.datasets.cifar import ARCHIVE, find_images, load_cifar10
@@ -91,14 +90,6 @@ def test_a_folder_without_a_batch_is_refused(tmp_path):
     unpack(tmp_path / "cifar-10-batches-py", files)
     with pytest.raises(FileNotFoundError, match=r"lacks data_batch_3: .*cifar-10-python.tar.gz"):
         load_cifar10(data=tmp_path)
-
-
-class Malicious:
-    def __init__(self, command):
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

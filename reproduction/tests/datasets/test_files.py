@@ -1,21 +1,14 @@
-import gc
 import hashlib
 import logging
 import os
 import sys
 
+import pooch
 import pytest
 
 from qpsbgd_paper.datasets import files
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _collected():
-    """What requests leaves open after failed downloads is closed here, not during the tests of another file."""
-    yield
-    gc.collect()
 
 
 NAME = "toy/numbers"
@@ -163,16 +156,8 @@ def test_without_network_it_is_said_which_file_to_put_where(publish, cache, monk
         assert part in str(caught.value)
 
 
-def test_without_pooch_its_install_line_is_given(publish, monkeypatch):
-    publish({NAME: CONTENT})
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[paper\]'"):
-        files.locate(NAME)
-
-
 def test_a_download_says_from_where_and_shows_a_bar(publish, origin, tmp_path, caplog, capsys, monkeypatch):
     publish({NAME: CONTENT}, origins=(origin.address,))
-    pooch = pytest.importorskip("pooch")
     monkeypatch.setattr(pooch.get_logger(), "handlers", [caplog.handler])
     with caplog.at_level(logging.INFO):
         files.fetch(NAME, data=tmp_path / "mine")

@@ -1,10 +1,9 @@
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from python2_pickles import array, number
+from python2_pickles import Malicious, array, number
 
 from qpsbgd_paper.datasets.graphs import both_directions, load_planetoid, read_pickle
 
@@ -68,14 +67,6 @@ def test_no_pairs_give_no_edges():
 def test_an_unknown_graph_is_refused():
     with pytest.raises(ValueError, match="cora, citeseer, pubmed, got 'reddit'"):
         load_planetoid("reddit")
-
-
-class Malicious:
-    def __init__(self, command):
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 import torch
 
@@ -43,9 +41,3 @@ def test_five_nodes_of_each_class_and_all_of_the_smallest_are_for_training(seed)
 def test_the_seed_decides_the_split():
     assert torch.equal(load_karate(seed=3).train, load_karate(seed=3).train)
     assert len({tuple(load_karate(seed=seed).train.tolist()) for seed in range(10)}) == 10
-
-
-def test_without_torch_geometric_its_install_line_is_given(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[graph\]'"):
-        load_karate()

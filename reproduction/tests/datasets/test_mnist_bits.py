@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -157,12 +155,6 @@ def test_kept_bits_of_another_kind_are_not_used(small, cache, bits):
 def test_what_is_no_pair_of_digits_is_refused(pair):
     with pytest.raises(ValueError, match="two different digits"):
         load_bits(pair)
-
-
-def test_without_scikit_image_its_install_line_is_given(monkeypatch):
-    monkeypatch.setitem(sys.modules, "skimage.segmentation", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[paper\]'"):
-        bits_of(np.zeros((1, 28, 28), dtype=np.uint8))
 
 
 def test_a_cache_that_cannot_be_written_is_named(small, cache):

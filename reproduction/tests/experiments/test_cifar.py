@@ -1,9 +1,5 @@
-import functools
-import hashlib
-import http.server
 import json
 import sys
-import threading
 from dataclasses import replace
 from itertools import islice
 
@@ -14,9 +10,7 @@ from small_cifar import archive, batches, made
 
 from qpsbgd.cli import main
 from qpsbgd_paper.cli import run as running
-from qpsbgd_paper.datasets import files
 from qpsbgd_paper.datasets.cifar import ARCHIVE
-from qpsbgd_paper.datasets.files import Published
 from qpsbgd_paper.experiments import cifar, make_experiment
 from qpsbgd_paper.experiments.cifar import Cifar, split
 from qpsbgd_paper.framework.methods import FROZEN
@@ -146,24 +140,14 @@ def test_without_data_the_command_says_how_to_get_it(tmp_path, monkeypatch, caps
     assert not list((tmp_path / "out/runs").iterdir())
 
 
-def test_the_archive_is_fetched_with_a_progress_bar(small, tmp_path, monkeypatch, capsys):
+def test_the_archive_is_fetched_with_a_progress_bar(small, publish, origin, tmp_path, monkeypatch, capsys):
     content = archive(batches(CONTENT))
-    (tmp_path / "origin").mkdir()
-    (tmp_path / "origin" / "cifar-10-python.tar.gz").write_bytes(content)
+    publish({ARCHIVE: content}, origins=(origin.address,))
     monkeypatch.delenv("QPSBGD_DATA", raising=False)
     monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(cifar.Cifar, "work", staticmethod(lambda **_: {"accuracy": [0.1] * 4, "final": 0.1}))
-    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "origin"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        address = f"http://127.0.0.1:{server.server_port}/cifar-10-python.tar.gz"
-        published = Published(ARCHIVE, "cifar-10", len(content), hashlib.sha256(content).hexdigest(), (address,))
-        monkeypatch.setattr(files, "FILES", {ARCHIVE: published})
-        arguments = ("run", "cifar", "--quick", "--workers", 1, "--out", tmp_path / "out")
-        code, _, err = called(monkeypatch, capsys, *arguments)
-        server.shutdown()
+    arguments = ("run", "cifar", "--quick", "--workers", 1, "--out", tmp_path / "out")
+    code, _, err = called(monkeypatch, capsys, *arguments)
     assert code == 0, err
     assert "100%" in err
     assert (tmp_path / "cache" / ARCHIVE).read_bytes() == content

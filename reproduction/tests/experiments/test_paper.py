@@ -65,7 +65,7 @@ def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, da
     experiment = tiny(name)
     experiment.prepare()
     case = experiment.cases()[-1]
-    first_options = experiment._chosen(tmp_path)
+    _, first_options, _ = experiment._kept_choice(tmp_path)
     for line_name, line in experiment.lines(case).items():
         options = first_options[case.name, line_name]
         job = {"case": case.name, "line": line_name, **experiment.job(case, line, options)}

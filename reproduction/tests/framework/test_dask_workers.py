@@ -151,7 +151,7 @@ def test_workers_of_another_version_are_refused(cluster, monkeypatch):
 def test_without_dask_the_line_to_install_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     spec = importlib.util.find_spec("qpsbgd_paper.framework.dask_workers")
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dask\]'"):
+    with pytest.raises(ImportError, match=r"pip install './reproduction\[dask\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 

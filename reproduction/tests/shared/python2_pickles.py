@@ -1,6 +1,18 @@
-"""Arrays and what holds them, as Python 2 pickled them."""
+"""Arrays and what holds them, as Python 2 pickled them; and a pickle that runs a program."""
+
+import os
 
 import numpy as np
+
+
+class Malicious:
+    """Its pickle, where it is trusted, runs a command."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
 
 
 def number(value):

@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_matrix, diags
+from scipy.sparse.linalg import aslinearoperator, eigsh
 
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
-
-try:
-    from scipy.linalg import eigvalsh_tridiagonal
-    from scipy.optimize import minimize_scalar
-    from scipy.sparse import csr_matrix, diags
-    from scipy.sparse.linalg import aslinearoperator, eigsh
-except ImportError as error:
-    raise ImportError("spectra need scipy: pip install 'qpsbgd[paper]'") from error
 
 MOST_SPINS = 16
 """The limit for problems without the symmetry that `levels` describes: 65,536 states."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,6 @@ import typer
 
 from qpsbgd.cli.console import console, rich_table, say, show
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
@@ -58,7 +58,6 @@ def demo(
     fresh: FRESH = False,
 ) -> None:
     """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""
-    require("demo")
     from qpsbgd_paper.experiments.digits import Digits
     from qpsbgd_paper.experiments.tour import Tour
 
@@ -101,7 +100,7 @@ def run(
     fresh: FRESH = False,
 ) -> None:
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
-    require("run")
+    _check_installed()
     if not names:
         say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
         for name in (*EXPERIMENTS, *LONG):
@@ -146,7 +145,6 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a report.html that is not a report.")] = False,
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""
-    require("report")
     from qpsbgd_paper.report.rendering import KINDS
 
     kinds = [kind.strip().lower() for kind in figures.split(",")]
@@ -239,6 +237,12 @@ def _run(
         if csv is not None:
             write_csv(csv, experiments[:count], folder=runs)
     return summaries
+
+
+def _check_installed() -> None:
+    """Raise ImportError, with the line to install, where packages of the extra `paper` are missing."""
+    if missing := [name for name in ("skimage", "torch_geometric", "minorminer") if find_spec(name) is None]:
+        raise ImportError(f"`qpsbgd run` needs {', '.join(missing)}: pip install './reproduction[paper]'")
 
 
 @contextmanager

@@ -50,10 +50,8 @@ def training_rows(columns: str = "all") -> tuple[Tensor, Tensor]:
 
 
 def _read(path: Path) -> tuple[Tensor, Tensor]:
-    try:
-        from sklearn.datasets import load_svmlight_file
-    except ImportError as error:
-        raise ImportError("the Adult data need scikit-learn: pip install 'qpsbgd[paper]'") from error
+    from sklearn.datasets import load_svmlight_file
+
     # The training rows never use the last features; without their number the two sets would differ in width.
     rows, labels = load_svmlight_file(str(path), n_features=NUM_FEATURES, dtype=np.float32)
     return torch.from_numpy(2 * rows.toarray() - 1), torch.from_numpy((labels > 0).astype(np.float32))

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -92,7 +91,7 @@ def locate(name: str, *, data: Path | None = None) -> Path:
 def fetch(name: str, *, data: Path | None = None) -> Path:
     """Download a published file, unless it is there already; it appears complete and checked, or not at all.
 
-    Pooch says on stderr from where to where, with a progress bar where tqdm is installed.
+    Pooch says on stderr from where to where, with a progress bar.
 
     Args:
         name: As in `FILES`.
@@ -154,16 +153,11 @@ def data_folder(data: Path | None = None) -> tuple[Path, bool]:
 
 def _download(origin: str, file: Published, path: Path) -> Exception | None:
     """Download a file to its place, or return what went wrong: no connection, no permission, another checksum."""
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError(
-            "downloads need pooch: pip install 'qpsbgd[paper]', or set QPSBGD_DATA to a folder with the data files"
-        ) from error
-    bar = importlib.util.find_spec("tqdm") is not None
+    import pooch
+
     try:
         # Written under another name beside its place, and moved there once the checksum is right.
-        pooch.retrieve(origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar)
+        pooch.retrieve(origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=True)
         path.chmod(0o644)
     except (OSError, ValueError) as error:
         return error

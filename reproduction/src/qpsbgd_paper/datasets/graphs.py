@@ -104,10 +104,8 @@ def load_karate(*, seed: int = 0) -> Graph:
     Args:
         seed: Seed of the split.
     """
-    try:
-        from torch_geometric.datasets import KarateClub
-    except ImportError as error:
-        raise ImportError("the karate club needs torch_geometric: pip install 'qpsbgd[graph]'") from error
+    from torch_geometric.datasets import KarateClub
+
     club = KarateClub()[0]
     labels = club.y.long()
     num_nodes, num_classes = len(labels), int(labels.max()) + 1

@@ -4,7 +4,7 @@ import hashlib
 import json
 import zipfile
 import zlib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +27,6 @@ ALGORITHM = 1
 """Raise it with every change of `bits_of` that changes bits: what is kept under another number is not used."""
 
 _ON_THE_LINE = 1e-9
-_NEEDS = "the 16 features of MNIST need scikit-image: pip install 'qpsbgd[paper]'"
-
 
 SEGMENTS, COMPACTNESS, THRESHOLD = 75, 0.1, 0.05
 """Superpixels to ask for (SLIC), and how much they are squares; those whose mean intensity, from 0 to 1, is above the
@@ -68,10 +66,8 @@ def key_points(image: npt.NDArray[np.float64]) -> tuple[Points, Points]:
 
     Points are (y, x), in pixels. An image without any is as good as black: the mean is then meaningless.
     """
-    try:
-        from skimage.segmentation import slic
-    except ImportError as error:
-        raise ImportError(_NEEDS) from error
+    from skimage.segmentation import slic
+
     y, x = (axis.ravel().astype(np.float64) for axis in np.indices(image.shape))
     labels = slic(image, n_segments=SEGMENTS, compactness=COMPACTNESS, channel_axis=None, start_label=0).ravel()
     count = np.maximum(np.bincount(labels), 1)
@@ -105,13 +101,9 @@ def _samples(pair: tuple[int, int], labels: Bytes) -> npt.NDArray[np.int64]:
 
 
 def _place(pair: tuple[int, int]) -> Path:
-    try:
-        scikit_image = version("scikit-image")
-    except PackageNotFoundError as error:
-        raise ImportError(_NEEDS) from error
     sources = [find(f"mnist/train-{kind}-ubyte.gz").sha256 for kind in ("images-idx3", "labels-idx1")]
     recipe = [ALGORITHM, SEGMENTS, COMPACTNESS, THRESHOLD, NUM_SAMPLES]
-    identity = json.dumps([recipe, sorted(pair), sources, scikit_image])
+    identity = json.dumps([recipe, sorted(pair), sources, version("scikit-image")])
     folder = cache_folder() / "mnist-bits"
     return folder / f"digits-{min(pair)}-{max(pair)}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npz"
 

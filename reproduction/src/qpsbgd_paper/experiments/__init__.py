@@ -43,7 +43,6 @@ def make_experiment(name: str) -> Experiment:
 
     Raises:
         ValueError: The name is unknown.
-        ImportError: The experiment needs a package that is not installed; the message has the `pip install` line.
     """
     known = {**EXPERIMENTS, **LONG}
     if name not in known:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
@@ -22,11 +23,6 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import GUROBI, PAPER_BASELINES, SPINS, Line, Options, SolverChoice
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, fit
-
-try:
-    from scipy.sparse import csr_matrix
-except ImportError as error:
-    raise ImportError("the citation graphs need scipy: pip install 'qpsbgd[paper]'") from error
 
 Array = np.ndarray[Any, Any]
 

@@ -38,11 +38,9 @@ def split_digits(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Te
 
     The 360 test digits are held out for "test". For "validation", 287 others are, and the test digits are not seen.
     """
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError as error:
-        raise ImportError("the digits need scikit-learn: pip install 'qpsbgd[paper]'") from error
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     pixels, digits = load_digits(return_X_y=True)
     inputs, targets = torch.tensor(pixels / 8 - 1, dtype=torch.float32), torch.tensor(digits)
     rest, held = train_test_split(np.arange(len(digits)), test_size=360, random_state=0, stratify=digits)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor, nn
 
 from qpsbgd.nn import sign
@@ -27,11 +28,6 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import FROZEN, GUROBI, Line, Options, rates
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import second_half
-
-try:
-    from scipy.ndimage import gaussian_filter1d
-except ImportError as error:
-    raise ImportError("the notebooks' curves need scipy: pip install 'qpsbgd[paper]'") from error
 
 LATE_LOSS = Metric("late_loss", "loss of the batches of the second epoch", higher=False)
 LATE = Metric("late_accuracy", "accuracy on the batch just trained on, mean of the second half")

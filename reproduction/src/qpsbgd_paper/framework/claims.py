@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-
-try:
-    from scipy.special import nctdtr, stdtrit
-except ImportError as error:
-    raise ImportError("the tests of claims need scipy: pip install 'qpsbgd[demo]'") from error
+from scipy.special import nctdtr, stdtrit
 
 Verdict = Literal["yes", "no", "cannot tell", "not run on hardware"]
 Source = Literal["paper", "beyond", "aim"]

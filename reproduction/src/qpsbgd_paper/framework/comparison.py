@@ -1,7 +1,7 @@
 """Methods side by side, each at its own best options, on the cases of one experiment."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,12 @@ FINALISTS, FINALIST_SEEDS = 3, 10
 
 Grids = dict[tuple[str, str], Grid]
 """The options to choose from, by case and line."""
+
+Chosen = dict[tuple[str, str], Options]
+"""The options chosen, by case and line."""
+
+Results = dict[str, Result]
+"""Results by the text of their jobs."""
 
 
 @dataclass(frozen=True)
@@ -114,29 +120,28 @@ class Comparison(Experiment):
     def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """First the choice of options, then the final runs; the total grows where grids are extended."""
         how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
-        final = self.seeds * sum(len(self.lines(case)) for case in self.cases())
-        done = 0
-        jobs: list[Job] = []
-        for stage in self._stages(folder):
-            earlier, jobs = jobs, stage
-            total = len(jobs) + final
-            yield "choosing options" if jobs else "training", done, total
-            known = {repr(job) for job in earlier}
-            for _ in run_jobs(self.work, [job for job in jobs if repr(job) not in known], **how):
-                done += 1
-                yield "choosing options", done, total
-        for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), **how):
-            done += 1
+        final = self.seeds * len(self._lines())
+        results: Results = {}
+        choice = self._choice(results)
+        try:
+            while True:
+                jobs = next(choice)
+                total = len(results) + len(jobs) + final
+                yield "choosing options" if results or jobs else "training", len(results), total
+                for finished in run_jobs(self.work, jobs, **how):
+                    results[repr(finished.settings)] = finished.result
+                    yield "choosing options", len(results), total
+        except StopIteration as stop:
+            _, chosen = stop.value
+        for done, _ in enumerate(run_jobs(self.work, self._final_jobs(chosen), **how), len(results) + 1):
             yield "training", done, total
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
-        *_, grids = self._grids(folder)
-        *_, choosing = self._stages(folder)
-        chosen = self._chosen(folder)
+        grids, chosen, choosing = self._kept_choice(folder)
         jobs = self._final_jobs(chosen)
         results = self._kept(jobs, folder)
-        seconds = sum(result["seconds"] for result in [*results, *self._kept(choosing, folder)])
+        seconds = sum(result["seconds"] for result in [*results, *choosing.values()])
         runs: dict[tuple[str, str], list[Result]] = {}
         for job, result in zip(jobs, results, strict=True):
             runs.setdefault((job["case"], job["line"]), []).append(result)
@@ -145,9 +150,9 @@ class Comparison(Experiment):
         for case in self.cases():
             rows = []
             for name, line in self.lines(case).items():
-                found = runs[case.name, name]
-                figures = {metric.key: [_rounded(r[metric.key]) for r in found] for metric in self.metrics}
-                extra = {key: [r[key] for r in found] for key in self.extra}
+                of_line = runs[case.name, name]
+                figures = {metric.key: [_rounded(run[metric.key]) for run in of_line] for metric in self.metrics}
+                extra = {key: [run[key] for run in of_line] for key in self.extra}
                 values |= {(case.name, name, key): numbers for key, numbers in (figures | extra).items()}
                 rows.append(
                     {
@@ -159,7 +164,7 @@ class Comparison(Experiment):
                         "reported": (case.reported or {}).get(name),
                         "values": figures,
                         "extra": extra,
-                        "curves": {s.key: _mean_curve([r[s.key] for r in found], s) for s in self.series},
+                        "curves": {s.key: _mean_curve([run[s.key] for run in of_line], s) for s in self.series},
                     }
                 )
             group = {"group": case.group or case.name, "short": case.short or case.name}
@@ -184,7 +189,7 @@ class Comparison(Experiment):
 
     def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """The runs at the chosen options with their results."""
-        jobs = self._final_jobs(self._chosen(folder))
+        jobs = self._final_jobs(self._kept_choice(folder)[1])
         yield from zip(jobs, self._kept(jobs, folder), strict=True)
 
     def _kept(self, jobs: Sequence[Job], folder: Path) -> list[Result]:
@@ -197,10 +202,21 @@ class Comparison(Experiment):
     def _lines(self) -> dict[tuple[str, str], tuple[Case, Line]]:
         return {(case.name, name): (case, line) for case in self.cases() for name, line in self.lines(case).items()}
 
-    def _grids(self, folder: Path) -> Iterator[Grids]:
-        """All grids as given; then, as long as results show a best rate at an edge, with the next rate beyond it.
+    def _kept_choice(self, folder: Path) -> tuple[Grids, Chosen, Results]:
+        """Grids, chosen options and the results that chose them, from finished runs."""
+        results: Results = {}
+        choice = self._choice(results)
+        try:
+            while True:
+                jobs = next(choice)
+                results |= zip(map(repr, jobs), self._kept(jobs, folder), strict=True)
+        except StopIteration as stop:
+            return *stop.value, results
 
-        The runs of one form must be done before the next one is asked for. A line that is `like` another has the points
+    def _choice(self, results: Results) -> Generator[list[Job], None, tuple[Grids, Chosen]]:
+        """The choice of options; yields jobs whose results are to be in `results` when it goes on.
+
+        Grids are extended as long as results show a best rate at an edge. A line that is `like` another has the points
         of the other's grid that it may take.
         """
 
@@ -214,67 +230,46 @@ class Comparison(Experiment):
 
         lines = self._lines()
         grids = shared({key: line.grid for key, (_, line) in lines.items()})
-        yield grids
+        ranked = yield from self._ranked(grids, results, seeds=self.choosing_seeds)
         for _ in range(MOST_EXTENSIONS if self.choosing_seeds else 0):
-            ranked = self._ranked(grids, folder, seeds=self.choosing_seeds)
             wider = shared({key: extended(grid, ranked[key][0]) for key, grid in grids.items()})
             if wider == grids:
-                return
+                break
             grids = wider
-            yield grids
+            ranked = yield from self._ranked(grids, results, seeds=self.choosing_seeds)
+        finalists = {key: points[:FINALISTS] for key, points in ranked.items()}
+        best = yield from self._ranked(finalists, results, seeds=self.finalist_seeds)
+        return grids, {key: {**best[key][0], **(line.grid[0] if line.like else {})} for key, (_, line) in lines.items()}
 
-    def _stages(self, folder: Path) -> Iterator[list[Job]]:
-        """The runs that choose options, each stage with those before it; the last compares finalists on more seeds."""
-        for grids in self._grids(folder):
-            jobs = self._choosing_jobs(grids, seeds=self.choosing_seeds)
-            yield jobs
-        if jobs:
-            again = self._choosing_jobs(self._finalists(grids, folder), seeds=self.finalist_seeds)
-            yield _once([*jobs, *again])
-
-    def _choosing_jobs(self, grids: Grids, *, seeds: int) -> list[Job]:
-        """Runs of all points; those of a line that is like another are the other's."""
-        lines = self._lines()
-        found = []
-        for (case, name), grid in grids.items():
-            source = lines[case, name][1].like or name
-            own, line = lines[case, source]
-            for options in grid if len(grid) > 1 and self.choosing_seeds else ():
-                found += self._jobs(own, source, line, options, seeds=range(1000, 1000 + seeds), choosing=True)
-        return _once(found)
-
-    def _final_jobs(self, chosen: Mapping[tuple[str, str], Options]) -> list[Job]:
+    def _final_jobs(self, chosen: Chosen) -> list[Job]:
         return [
             job
             for (_, name), (case, line) in self._lines().items()
             for job in self._jobs(case, name, line, chosen[case.name, name], seeds=range(self.seeds), choosing=False)
         ]
 
-    def _chosen(self, folder: Path) -> dict[tuple[str, str], Options]:
-        *_, grids = self._grids(folder)
-        if self.choosing_seeds:
-            grids = self._finalists(grids, folder)
-        ranked = self._ranked(grids, folder, seeds=self.finalist_seeds)
-        own = {key: line.grid[0] if line.like else {} for key, (_, line) in self._lines().items()}
-        return {key: {**points[0], **own[key]} for key, points in ranked.items()}
-
-    def _finalists(self, grids: Grids, folder: Path) -> Grids:
-        ranked = self._ranked(grids, folder, seeds=self.choosing_seeds)
-        return {key: points[:FINALISTS] for key, points in ranked.items()}
-
-    def _ranked(self, grids: Grids, folder: Path, *, seeds: int) -> Grids:
+    def _ranked(self, grids: Grids, results: Results, *, seeds: int) -> Generator[list[Job], None, Grids]:
         """The points of every grid, the best mean figure first; of equal ones, the earlier point.
 
-        The mean is over all cases of a group. Options whose figure was not finite in some run count as worst.
+        The mean is over all cases of a group. Options whose figure was not finite in some run count as worst. Runs of a
+        line that is like another are the other's.
         """
-        jobs = self._choosing_jobs(grids, seeds=seeds)
+        lines = self._lines()
+        jobs: dict[str, Job] = {}
+        for (case_name, name), grid in grids.items():
+            source = lines[case_name, name][1].like or name
+            case, line = lines[case_name, source]
+            for options in grid if len(grid) > 1 and self.choosing_seeds else ():
+                chosen_on = range(1000, 1000 + seeds)
+                new = self._jobs(case, source, line, options, seeds=chosen_on, choosing=True)
+                jobs |= {repr(job): job for job in new}
+        yield [job for key, job in jobs.items() if key not in results]
         group = {case.name: case.group or case.name for case in self.cases()}
         scores: dict[tuple[str, str, str], list[float | None]] = {}
-        for job, result in zip(jobs, self._kept(jobs, folder), strict=True):
-            key = group[job["case"]], job["line"], repr(job["options"])
-            scores.setdefault(key, []).append(result[self.chosen_by.key])
+        for key, job in jobs.items():
+            point = group[job["case"]], job["line"], repr(job["options"])
+            scores.setdefault(point, []).append(results[key][self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
-        lines = self._lines()
 
         def score(case: str, name: str, options: Options) -> float:
             figures = scores.get((group[case], lines[case, name][1].like or name, repr(options)), [0.0])
@@ -285,10 +280,6 @@ class Comparison(Experiment):
             (case, name): tuple(sorted(grid, key=lambda options: score(case, name, options)))
             for (case, name), grid in grids.items()
         }
-
-
-def _once(jobs: Sequence[Job]) -> list[Job]:
-    return list({repr(job): job for job in jobs}.values())
 
 
 def _rounded(value: float | None) -> float | None:

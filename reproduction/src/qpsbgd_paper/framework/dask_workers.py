@@ -12,7 +12,7 @@ try:
     import distributed
     from distributed.scheduler import KilledWorker
 except ImportError as error:
-    raise ImportError("--dask needs dask.distributed: pip install 'qpsbgd[dask]'") from error
+    raise ImportError("--dask needs dask.distributed: pip install './reproduction[dask]'") from error
 
 dask: Any = distributed  # most of it has no types
 

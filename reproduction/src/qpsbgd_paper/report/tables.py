@@ -16,25 +16,22 @@ SOURCES: Mapping[str, str] = {"paper": "the paper", "beyond": "the paper, elsewh
 
 NOTHING = "–"
 
-Cases = Sequence[tuple[str, Mapping[str, Any]]]
-
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; `best` holds (row, column) of cells to mark, `notes` what stands below."""
+    """A table of texts; `best` holds (row, column) of cells to mark."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: frozenset[tuple[int, int]] = frozenset()
-    notes: str = ""
 
 
-def table_of(title: str, rows: Iterable[Mapping[str, str]], *, notes: str = "") -> Table:
+def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
     """The table with these rows, mappings from the names of columns to cells; a dash where a row has no cell."""
     rows = list(rows)
     head = list(dict.fromkeys(name for row in rows for name in row))
-    return Table(title, head, [[row.get(name, NOTHING) for name in head] for row in rows], notes=notes)
+    return Table(title, head, [[row.get(name, NOTHING) for name in head] for row in rows])
 
 
 def to_markdown(table: Table) -> str:
