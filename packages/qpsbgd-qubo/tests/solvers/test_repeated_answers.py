@@ -154,7 +154,8 @@ def test_single_moves_lead_where_they_always_led(name):
 
 
 @pytest.mark.parametrize(("problem", "name", "options", "expected"), SEARCHES)
-def test_the_same_seeds_give_the_same_spins_as_ever(problem, name, options, expected):
+def test_the_same_seeds_give_the_same_spins_as_ever(problem, name, options, expected, monkeypatch):
+    monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.portfolio.thread_count", lambda: 1)  # which makes one search
     spins = []
     for seed in (0, 5):
         solver = make_solver(name, **options, seed=seed)

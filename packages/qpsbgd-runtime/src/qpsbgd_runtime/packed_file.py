@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from qpsbgd_runtime.checks import check
 from qpsbgd_runtime.files import write_atomically
@@ -23,12 +25,6 @@ from qpsbgd_runtime.operations import Array, Weights
 from qpsbgd_runtime.packed_model import PackedModel
 from qpsbgd_runtime.stages import KINDS
 from qpsbgd_runtime.unit_operations import Steps
-
-try:
-    import safetensors
-    import safetensors.numpy
-except ImportError as error:
-    raise ImportError("packed models need safetensors: pip install 'qpsbgd[deploy]'") from error
 
 ENTRY, VERSION = "qpsbgd packed model", 2
 

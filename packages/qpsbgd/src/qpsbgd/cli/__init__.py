@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import entry_points
 
 from qpsbgd.openmp import wait_passively
 from qpsbgd_qubo import command
@@ -21,10 +20,7 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError:
-        added = {point.name for point in entry_points(group=COMMANDS) if point.module.startswith("qpsbgd_paper")}
-        extra = "paper" if added.intersection(sys.argv[1:2]) else "cli"
-        line = f"pip install 'qpsbgd[{extra}]' (in a clone: pip install '.[{extra}]')"
-        sys.exit(f"error: the command line needs typer and rich: {line}")
+        sys.exit("error: the command line needs typer and rich: pip install 'qpsbgd[cli]'")
     from qpsbgd.cli.app import run
 
     run()

@@ -72,12 +72,8 @@ def unpickled(path: Path) -> nn.Module:
 
 def _state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        try:
-            from safetensors.torch import load_file
-        except ImportError as error:
-            raise ImportError(
-                "reading .safetensors needs safetensors: pip install 'qpsbgd[deploy]', or pip install safetensors"
-            ) from error
+        from safetensors.torch import load_file
+
         state: Any = load_file(path)
     else:
         try:
