@@ -6,6 +6,7 @@ from qpsbgd.optim.claims import check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import Monitor, Observation
 from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.optim.qubo_descent import QuboDescent
 
 __all__ = [
     "QPSBGD",
@@ -16,6 +17,7 @@ __all__ = [
     "Monitor",
     "Observation",
     "ProxQuant",
+    "QuboDescent",
     "StraightThrough",
     "check_claimed",
     "minimize",

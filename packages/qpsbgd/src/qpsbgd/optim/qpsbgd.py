@@ -208,7 +208,7 @@ class QPSBGD(BinaryOptimizer):
                 local(layer.weight.detach()),
                 self._inputs(group, layer, records[layer]),
                 projections[id(group["projection"]), is_sharded(layer.weight)],
-                self._rate(group, layer),
+                1.0 if group["projection"].capabilities.takes_rate else self._rate(group, layer),
                 _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"],
             )
             for group, layer in members
@@ -241,7 +241,9 @@ class QPSBGD(BinaryOptimizer):
             factor = self._ranks.size * (1.0 if scale is None else scale)
             record = LayerRecord(record.inputs, record.output_grads / factor)
         state, cached = self.state.get(layer.weight, {}), self._cached.setdefault(layer, {})
-        return LayerInputs(layer, grad, record, float(group["momentum"]), state, cached, shards)
+        return LayerInputs(
+            layer, grad, record, float(group["momentum"]), state, cached, shards, self._rate(group, layer)
+        )
 
     @property
     def solver(self) -> Solver:

@@ -36,6 +36,7 @@ class LayerInputs:
         grad: The gradient of its weight, at least in single precision.
         record: The moments of its inputs, or rows with output gradients; None in steps that record nothing.
         momentum: β of its parameter group.
+        rate: The step size of its weights, by the schedule.
         state: What the projection kept after the last step; empty before the first.
         cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
         shards: The ranks that hold a sharded layer: `grad`, `state` and the direction are those of this rank's
@@ -51,6 +52,7 @@ class LayerInputs:
     state: MutableMapping[str, Any]
     cached: MutableMapping[str, Any]
     shards: LayerShards | None = None
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,7 @@ class Capabilities:
         momentum: β where the user gives none; short runs have less.
         records: Whether layers record anything for it.
         output_grads: Whether layers record the gradients at their outputs beside their inputs.
+        takes_rate: Whether directions are whole steps, made at the rate that the projection is given.
         state_names: The names in `Direction.state`, a solver's warm start among them.
         sharded: The state names with a dimension of output units, and which dimension; empty where sharded layers
             cannot be served.
@@ -90,6 +93,7 @@ class Capabilities:
     momentum: float = 0.9
     records: bool = True
     output_grads: bool = False
+    takes_rate: bool = False
     state_names: tuple[str, ...] = ()
     sharded: Mapping[str, int] = field(default_factory=dict)
 
