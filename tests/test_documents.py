@@ -155,13 +155,13 @@ def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
     linked = runpy.run_path(str(ROOT / "docs" / "outside.py"))["linked"]
     docs = ROOT / "docs"
     text = (
-        "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../reproduction/results) [d](guide.md#x)"
+        "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../reproduction/results) [d](tutorial.md#x)"
     )
-    pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](guide.md#x)"
+    pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](tutorial.md#x)"
     assert linked(text, docs, None) == pages.format("c")
     assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/reproduction/results)")
     assert linked("![x](docs/figures/chip.svg)", ROOT, None) == "![x](figures/chip.svg)"
-    assert linked("[x](../guide.md)", docs / "reference", None) == "[x](../guide.md)"
+    assert linked("[x](../tutorial.md)", docs / "reference", None) == "[x](../tutorial.md)"
 
 
 def test_files_that_the_documents_name_exist():
@@ -253,10 +253,7 @@ def unmeasured(text):
                 yield number
 
 
-WRITTEN = [path for path in DOCUMENTS if path.name != "results.md"]  # which is made of results alone
-
-
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_numbers_in_prose_are_those_of_the_results_that_a_section_names(path):
     assert not list(unmeasured(path.read_text(encoding="utf-8")))
 

@@ -1,4 +1,4 @@
-"""Writes what the documents show of results/: docs/results.md, the marked tables of other documents, figures.
+"""Writes what the documents show of results/: their marked tables, and figures.
 
     python benchmarks/documents.py
 
@@ -19,12 +19,10 @@ from benchmarks.tools import reliability_tables as reliability
 from benchmarks.training import binarize_tables as binarizing
 from benchmarks.training import scaling_tables as scaling
 from benchmarks.training import training_tables as training
-from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.report.curves import plot_verdicts
 from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.figures import pictures as pictures_of
-from qpsbgd_paper.report.markdown import markdown as results_document
 from qpsbgd_paper.report.rendering import image
 from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 
@@ -33,23 +31,21 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 
 DOCUMENTS = {
     "README.md": (training.today_shortly,),
-    "docs/solving.md": (
-        *(solving.layer, solving.exact, solving.gpu),
+    "docs/qubo.md": (
+        *(problems.constraint_problems, solving.layer, solving.exact, solving.gpu),
         *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
     ),
-    "docs/qubo.md": (problems.constraint_problems,),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
         *(training.scores, training.alone, training.step_cost),
+        *(training.penalties, training.real_rates, training.momenta, scaling.large, scaling.large_binarized),
     ),
     "docs/networks.md": (training.scales,),
-    "docs/defaults.md": (training.penalties, training.real_rates, training.momenta),
-    "docs/scaling.md": (scaling.large, scaling.large_binarized),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
-    "docs/reliability.md": (reliability.attacked, reliability.noticed_at_once),
-    "docs/estimators.md": (training.estimators,),
-    "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
+    "docs/design.md": (reliability.attacked, reliability.noticed_at_once),
+    "docs/integrations.md": (training.estimators,),
+    "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
     "docs/binarize.md": (
         *(binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),
@@ -89,30 +85,6 @@ def written(name, text):
     return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
 
 
-PAGE = """\
-`qpsbgd run all` made these results, `python reproduction/benchmarks/documents.py` this page, from
-[reproduction/results](../reproduction/results); `qpsbgd report` shows all figures, tables and options. A square is a
-claim in one setting; what the paper's authors released is compared in [Printed, released, ours](released.md).
-
-Two reasons explain most of what does not hold. **The size of the gradient**: taken literally, the quadratic part of the
-QUBO drowns it, and the answer hardly depends on it. In 23 settings QP-SBGD as printed is ahead of the better of BC
-(SGD) and BC (signSGD), cannot be told apart from it, and is behind it: taken literally with a mean loss 1, 3 and 19,
-with a summed loss 1, 5 and 17, with its scale chosen 3, 18 and 2.
-**Noise and controls**: the networks are so small, and the encoder of the graphs is so strong, that
-five seeds rank methods by chance, and layers that are never trained do as well. Not counted are claims of the paper in
-settings or forms that it does not have (other gains, a random encoder, `Spins`); `qpsbgd report` shows them as "the
-paper, elsewhere".
-
-![Verdicts on the claims of the paper](figures/verdicts.svg)
-
-"""
-
-
-def document():
-    """docs/results.md."""
-    return results_document(paper.summaries(), title="Results", intro=PAGE + INTRO, figures="figures")
-
-
 def pictures():
     """Everything in docs/figures that a document shows, by name."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
@@ -139,7 +111,6 @@ def main(folders):
     for name in DOCUMENTS:
         text = (ROOT / name).read_text(encoding="utf-8")
         (ROOT / name).write_text(written(name, text), encoding="utf-8")
-    (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
     (ROOT / "docs" / "solvers.svg").write_bytes(image(lambda: plot_panels(solving.solvers_figure()), "svg"))
     made = pictures()
     for path in FIGURES.iterdir():

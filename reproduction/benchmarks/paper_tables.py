@@ -1,13 +1,13 @@
 """What the documents say of the paper's experiments, from the results of `qpsbgd run` in reproduction/results/paper."""
 
+from collections import Counter
+
 import numpy as np
 
-from benchmarks.tables import RESULTS, results
+from benchmarks.tables import crossed, grouped, results
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.comparison import Comparison
-from qpsbgd_paper.framework.methods import RIDGE, SPINS
-from qpsbgd_paper.report.tables import mean_and_deviation, pipes
-from qpsbgd_qubo.files.atomic import without_checksum
+from qpsbgd_paper.report.tables import escaped, mean_and_deviation, pipes
 
 UNTOLD = ("random encoder",)
 """Settings that the paper does not have, in claims that are not made of lines."""
@@ -34,28 +34,84 @@ def labelled(name):
     return summary
 
 
-def released():
-    """Printed, released, ours: the main figures of the two experiments on Adult that the notebooks cover."""
-    head = ["", "printed", "released, authors' seeds", "released, ten others", "released, repaired"]
-    head += ["ours (spins, ridge)", "BC (SGD), authors' seeds", "frozen", 'always "no"']
+def verdicts():
+    """How many of the paper's claims hold, by experiment."""
+    columns = {"yes": "holds", "no": "does not", "cannot tell": "inconclusive", "not run on hardware": "needs an annealer"}
+    body, total = [], Counter()
+    for summary in summaries():
+        counts = Counter(claim["verdict"] for claim in _claims(summary))
+        if counts:
+            total += counts
+            body.append([f"`{summary['experiment']}`", summary["title"], *(f"{counts[name] or '–'}" for name in columns)])
+    return pipes(["", "experiment", *columns.values()], [*body, ["all", "", *(f"**{total[name]}**" for name in columns)]])
+
+
+def claims():
+    """Every claim of the paper with its verdict."""
+    body = [
+        [f"`{summary['experiment']}`", escaped(claim["text"]), claim["verdict"].replace("cannot tell", "inconclusive")]
+        for summary in summaries()
+        for claim in _claims(summary)
+    ]
+    return pipes(["experiment", "claim", "verdict"], body)
+
+
+def _claims(summary):
+    return [claim for claim in summary.get("claims", ()) if claim["source"] == "paper"]
+
+
+PRINTED = {
+    "logreg": "chosen learning rates",
+    **dict.fromkeys(("adult-2", "adult-10", "adult-acc"), "gain 1"),
+    "mnist": ("0/2, paper", "1/2, paper", "1/7, paper"),
+    "karate": "paper",
+    **dict.fromkeys(("cora", "pubmed"), "trained encoder"),
+}
+"""The experiments that compare methods, and the paper's own setting in each."""
+
+LINES = {
+    "as printed": ("qpsbgd-printed",),
+    "spins": ("qpsbgd",),
+    "ridge": ("qpsbgd-ridge",),
+    "BinaryConnect": ("bc-sgd", "bc-sign", "bc-adam"),
+    "ProxQuant": ("proxquant",),
+    "untrained": ("frozen",),
+}
+
+
+def methods():
+    """The main figure of every method in the paper's own setting; of BinaryConnect's updates, the best."""
     body = []
+    for name, cases in PRINTED.items():
+        summary = results(f"paper/{name}")
+        metric = summary["metrics"][0]
+        chosen = [case for case in summary["cases"] if case["label"] in np.atleast_1d(cases)]
+        means = {
+            line: np.mean([values for row in rows for values in row["values"][metric["key"]]])
+            for line, rows in grouped([row for case in chosen for row in case["rows"]], "line").items()
+        }
+        best = max if metric["higher"] else min
+        cells = [best((means[line] for line in lines if line in means), default=None) for lines in LINES.values()]
+        head = f"`{name}`: {'accuracy' if metric['higher'] else 'loss'}"
+        body.append([head, *("–" if cell is None else f"{cell:.3f}" for cell in cells)])
+    return pipes(["", *LINES], body)
+
+
+def released():
+    """The main figures of the two experiments that the released notebooks cover, in each of the three forms."""
+    cells = {}
     for name, theirs in (("adult-10", results("paper/figure3")), ("adult-acc", results("paper/released-acc"))):
         tuned, key = results(f"paper/{name}"), theirs["metrics"][0]["key"]
         authors, *others, repaired = (case["label"] for case in theirs["cases"])
-        printed, *ours = (
-            _figure(tuned, ["gain 1"], line, tuned["metrics"][0]["key"])
-            for line in ("qpsbgd-printed", "qpsbgd", "qpsbgd-ridge")
-        )
-        cells = [_figure(theirs, cases, "qpsbgd-printed", key) for cases in ([authors], others, [repaired])]
-        controls = [_figure(theirs, [authors], line, key) for line in ("bc-sgd", "frozen", "constant")]
-        label = f"{name}, {theirs['metrics'][0]['label']}"
-        body.append([label, printed, *cells, ", ".join(ours), *controls])
-    idle = {row["line"]: np.mean(row["extra"]["idle"]) for row in results("paper/figure3")["cases"][0]["rows"]}
-    return (
-        f"{pipes(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
-        f"released, {idle['qpsbgd-printed']:.0%} of the first layer's columns have a gradient of exactly zero over all "
-        f"updates, and {idle['frozen']:.0%} in the untrained one."
-    )
+        head = f"`{name}`, {'loss' if name == 'adult-10' else 'accuracy'}"
+        for label, line in (("printed", "qpsbgd-printed"), ("ours, spins", "qpsbgd"), ("ours, ridge", "qpsbgd-ridge")):
+            cells[label, head] = _figure(tuned, ["gain 1"], line, tuned["metrics"][0]["key"])
+        forms = {"released, the authors' seeds": [authors], "released, ten other seeds": others, "released, repaired": [repaired]}
+        for label, cases in forms.items():
+            cells[label, head] = _figure(theirs, cases, "qpsbgd-printed", key)
+        for label, line in (("BC (SGD), the authors' seeds", "bc-sgd"), ("untrained", "frozen"), ('always "no"', "constant")):
+            cells[label, head] = _figure(theirs, [authors], line, key)
+    return crossed("", cells)
 
 
 def _figure(summary, cases, line, key):
@@ -65,13 +121,13 @@ def _figure(summary, cases, line, key):
 
 
 def drawn():
-    """How far our runs are from the curves that the notebooks store, the authors' seeds and others."""
-    head = ["figure", "seeds", "method", "rms distance from the drawn curve", "second half, ours", "second half, drawn"]
+    """How far our runs are from the curves that the notebooks store, with the authors' seeds."""
+    head = ["figure", "method", "rms distance from the drawn curve", "second half, ours", "second half, drawn"]
     body = [
-        [name, *row]
+        [name, *row[1:]]
         for name, study in (("ten layers", "figure3"), ("two layers", "released-acc"))
         for row in results(f"paper/{study}")["tables"][0]["body"]
-        if "repaired" not in row[0]
+        if row[0] in ("seeds 5 to 9", "seeds 0 to 4") and (name, row[0]) != ("two layers", "seeds 5 to 9")
     ]
     return pipes(head, body)
 
@@ -80,44 +136,6 @@ def released_qubos():
     """Size and embedding of the released (D) path's QUBOs."""
     table = results("paper/embedding")["tables"][0]
     return pipes(table["head"], table["body"])
-
-
-def two_machines():
-    """Experiments that were run on a second machine too: lines that chose other options, how far figures moved.
-
-    Lines that choose among other options there are left out, and ridge and spins, whose δ has changed since.
-    """
-    body = []
-    for path in sorted((RESULTS / "second").glob("*.json")):
-        both = [results(f"paper/{path.stem}"), without_checksum(path.read_bytes())]
-        key = both[0]["metrics"][0]["key"]
-        first, second = (
-            {(case["case"], row["line"]): row for case in summary["cases"] for row in case["rows"]} for summary in both
-        )
-        pairs = {
-            name: (first[name], second[name])
-            for name in first
-            if name[1] not in (RIDGE, SPINS) and name in second and first[name]["grid"][0] == second[name]["grid"][0]
-        }
-        other = sum(here["options"] != there["options"] for here, there in pairs.values())
-        moves = {name: abs(np.subtract(*(np.mean(row["values"][key]) for row in pair))) for name, pair in pairs.items()}
-        most = max(moves, key=moves.get)
-        here, there = (
-            {
-                (claim["text"], *claim["cases"]): claim["verdict"]
-                for claim in summary["claims"]
-                if claim["source"] != "aim"
-            }
-            for summary in both
-        )
-        differ = [claim[0] for claim in here if claim in there and here[claim] != there[claim]]
-        machines = " and ".join(summary["made with"]["machine"] for summary in both)
-        seeds = [(summary.get("chosen on") or [summary["settings"]["choosing_seeds"]])[-1] for summary in both]
-        largest = f"{moves[most]:.3f} ({first[most]['label']}, {most[0]})"
-        cells = [path.stem, machines, f"{seeds[0]} and {seeds[1]}", f"{len(pairs)}", f"{other}", largest]
-        body.append([*cells, "; ".join(differ) or "none"])
-    head = ["experiment", "machines", "options chosen on, seeds", "lines", "other options"]
-    return pipes([*head, "largest move of a main figure", "verdicts that differ"], body)
 
 
 def chip_figure():

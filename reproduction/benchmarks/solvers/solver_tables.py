@@ -1,4 +1,4 @@
-"""Tables and the figure of solvers that answer families: docs/solving.md and docs/annealers.md."""
+"""Tables and the figure of solvers that answer families: docs/qubo.md and docs/annealers.md."""
 
 import re
 

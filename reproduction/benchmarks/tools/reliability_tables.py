@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from attacks.json and the reports of a mutation test."""
+"""The tables of docs/design.md, from attacks.json and the reports of a mutation test."""
 
 from collections import Counter
 

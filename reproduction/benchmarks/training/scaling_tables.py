@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md."""
+"""The tables of docs/training.md."""
 
 from benchmarks.tables import results
 

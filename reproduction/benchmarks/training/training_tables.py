@@ -1,4 +1,4 @@
-"""The measured parts of docs/training.md (who won, all scores, the figure, costs and bits) and docs/estimators.md."""
+"""The measured parts of docs/training.md (who won, all scores, the figure, costs and bits) and docs/integrations.md."""
 
 from collections import Counter
 from functools import cache

@@ -13,7 +13,6 @@ from qpsbgd_paper.chip_studies.read_energies import skewness
 from qpsbgd_paper.chip_studies.similarity import _measured as similarity_measured
 from qpsbgd_paper.experiments import make_experiment, mnist
 from qpsbgd_paper.report.figures import pictures
-from qpsbgd_paper.report.markdown import markdown
 from qpsbgd_paper.report.page import page
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
@@ -46,8 +45,7 @@ def test_every_study_runs_from_end_to_end_and_is_shown(name, data, tmp_path):
     drawn = pictures(summary)
     assert len(drawn) == len(summary["figures"]) > 0
     assert all(len(picture.svg) < 400_000 for picture in drawn.values())
-    text, shown = markdown([summary], figures="figures"), page([summary], title="T", drawn=[drawn])
-    assert f"(figures/{name}-{summary['figures'][0]['name']}.svg)" in text
+    shown = page([summary], title="T", drawn=[drawn])
     for figure in summary["figures"]:
         assert figure["title"] in shown
 

@@ -34,15 +34,6 @@ def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
     return Table(title, head, [[row.get(name, NOTHING) for name in head] for row in rows])
 
 
-def to_markdown(table: Table) -> str:
-    """A table in markdown, its best cells bold."""
-    rows = [
-        [f"**{escaped(cell)}**" if (number, column) in table.best else escaped(cell) for column, cell in enumerate(row)]
-        for number, row in enumerate(table.rows)
-    ]
-    return pipes([escaped(cell) for cell in table.head], rows)
-
-
 def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A markdown table of cells that are markdown already."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))

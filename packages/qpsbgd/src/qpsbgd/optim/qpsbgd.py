@@ -129,7 +129,7 @@ class QPSBGD(BinaryOptimizer):
 
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
-                one failed (docs/processes.md).
+                one failed (docs/integrations.md).
             ValueError: A layer's inputs or gradients hold NaN or infinite values; on a GPU this is reported one step
                 later, and the faulty step has changed nothing.
         """

@@ -27,7 +27,7 @@ def default_rate(factor: float, *, layers: int, norms: int, chained: int = 0, st
     `depth` is layers / (1 + norms) for the binary layers that keep the size of their inputs: in a stretch without a
     norm the changes of all layers add up, while a norm takes out the size of what comes before. Layers that shrink
     their inputs, as converted ones do that start at torch's own weights, leave room for their scales to grow. The depth
-    is at least `chained`, the norms of single rows after each other without a shortcut (docs/defaults.md).
+    is at least `chained`, the norms of single rows after each other without a shortcut (docs/training.md).
     """
     length = AT_LEAST_ONE_OR_NONE.checked("steps", steps) or UNKNOWN_LENGTH
     return factor * math.pow(length, -0.25) * depth_factor(layers=layers, norms=norms, chained=chained)

@@ -36,7 +36,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
 
     Args:
         hidden_layers: Widths of the hidden layers, or one width; () for none.
-        projection: "ridge", or "spins" for the paper's method: see docs/projections.md.
+        projection: "ridge", or "spins" for the paper's method: see docs/networks.md.
         solver: Solver of the spins, by name or a `Solver`; None takes the default.
         epochs: Passes through the data; None makes at least 26, and more where these would be few steps.
         batch_size: Rows of a step, about.
