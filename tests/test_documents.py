@@ -155,9 +155,9 @@ def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
     linked = runpy.run_path(str(ROOT / "docs" / "outside.py"))["linked"]
     docs = ROOT / "docs"
     text = (
-        "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../reproduction/results) [d](tutorial.md#x)"
+        "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../reproduction/results) [d](design.md#x)"
     )
-    pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](tutorial.md#x)"
+    pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](design.md#x)"
     assert linked(text, docs, None) == pages.format("c")
     assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/reproduction/results)")
     assert linked("![x](docs/figures/chip.svg)", ROOT, None) == "![x](figures/chip.svg)"

@@ -36,14 +36,17 @@ def labelled(name):
 
 def verdicts():
     """How many of the paper's claims hold, by experiment."""
-    columns = {"yes": "holds", "no": "does not", "cannot tell": "inconclusive", "not run on hardware": "needs an annealer"}
+    columns = {"yes": "holds", "no": "does not", "cannot tell": "inconclusive"}
+    columns["not run on hardware"] = "needs an annealer"
     body, total = [], Counter()
     for summary in summaries():
         counts = Counter(claim["verdict"] for claim in _claims(summary))
         if counts:
             total += counts
-            body.append([f"`{summary['experiment']}`", summary["title"], *(f"{counts[name] or '–'}" for name in columns)])
-    return pipes(["", "experiment", *columns.values()], [*body, ["all", "", *(f"**{total[name]}**" for name in columns)]])
+            cells = [f"{counts[name] or '–'}" for name in columns]
+            body.append([f"`{summary['experiment']}`", summary["title"], *cells])
+    body.append(["all", "", *(f"**{total[name]}**" for name in columns)])
+    return pipes(["", "experiment", *columns.values()], body)
 
 
 def claims():
@@ -106,10 +109,11 @@ def released():
         head = f"`{name}`, {'loss' if name == 'adult-10' else 'accuracy'}"
         for label, line in (("printed", "qpsbgd-printed"), ("ours, spins", "qpsbgd"), ("ours, ridge", "qpsbgd-ridge")):
             cells[label, head] = _figure(tuned, ["gain 1"], line, tuned["metrics"][0]["key"])
-        forms = {"released, the authors' seeds": [authors], "released, ten other seeds": others, "released, repaired": [repaired]}
-        for label, cases in forms.items():
-            cells[label, head] = _figure(theirs, cases, "qpsbgd-printed", key)
-        for label, line in (("BC (SGD), the authors' seeds", "bc-sgd"), ("untrained", "frozen"), ('always "no"', "constant")):
+        forms = {"the authors' seeds": [authors], "ten other seeds": others, "repaired": [repaired]}
+        for label, shown in forms.items():
+            cells[f"released, {label}", head] = _figure(theirs, shown, "qpsbgd-printed", key)
+        controls = {"BC (SGD), the authors' seeds": "bc-sgd", "untrained": "frozen", 'always "no"': "constant"}
+        for label, line in controls.items():
             cells[label, head] = _figure(theirs, [authors], line, key)
     return crossed("", cells)
 
