@@ -135,7 +135,7 @@ def lower(quadratic: Tensor, linear: Tensor, start: Tensor, max_flips: int) -> T
 
 
 def _first_curvature(gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
-    """c at which the `wanted` share of the spins gains by flipping alone."""
+    """The c at which the `wanted` share of the spins gains by flipping alone."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)[:, None]
     ratios = torch.where(diagonal > 0, gains / torch.where(diagonal > 0, diagonal, 1), 0).flatten()
     rank = min(len(ratios), max(1, round((1 - wanted) * len(ratios))))
