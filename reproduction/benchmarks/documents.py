@@ -37,11 +37,9 @@ DOCUMENTS = {
     ),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
-        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
-        *(training.scores, training.alone, training.step_cost),
-        *(training.penalties, training.real_rates, training.momenta, scaling.large, scaling.large_binarized),
+        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.alone),
+        *(training.step_cost, scaling.large, scaling.large_binarized),
     ),
-    "docs/networks.md": (training.scales,),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/design.md": (reliability.attacked, reliability.noticed_at_once),
     "docs/integrations.md": (training.estimators,),

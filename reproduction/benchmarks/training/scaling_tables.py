@@ -1,4 +1,4 @@
-"""The tables of docs/training.md."""
+"""The tables of a large network in docs/training.md."""
 
 from benchmarks.tables import results
 
@@ -14,8 +14,8 @@ NAMES = {
 
 def large():
     """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
-    study, best, body = results("large"), {}, []
-    trained = [row for row in study["rows"] if "bits" not in row]
+    best, body = {}, []
+    trained = [row for row in results("large")["rows"] if "bits" not in row]
     for row in sorted(trained, key=lambda row: row["loss on training text"]):
         best.setdefault((row["method"], row["steps"]), row)
     for row in sorted(best.values(), key=lambda row: row["loss"]):
@@ -25,7 +25,7 @@ def large():
         whole = [f"{1e-3 * row['ms'] * row['steps']:.0f} s", f"{row['peak GiB']:.1f} GiB"]
         body.append([f"{name}{rate}", f"{row['steps']}", f"{row['loss']:.3f}", *speed, *whole])
     head = ["method", "steps", "held-out nats per character", "a step", "tokens per second", "all steps", "peak memory"]
-    return f"{study['layers']} blocks of width {study['width']}, one seed, NVIDIA H200.\n\n{pipes(head, body)}"
+    return pipes(head, body)
 
 
 def large_binarized():
@@ -37,6 +37,6 @@ def large_binarized():
     for bits in (1, 2):
         feedback, kicks = (binarized[bits, method] for method in ("feedback", "kicks"))
         losses = [f"{row['loss']:.3f} ({row['seconds']:.0f} s)" for row in (feedback, kicks)]
-        body.append([f"{bits}", *losses, f"{kicks['peak GiB']:.1f} GiB"])
-    table = pipes(["bits per weight", "error feedback", "`binarize`", "peak memory"], body)
-    return f"Nats per character; {start['loss']:.3f} with real weights.\n\n{table}"
+        body.append([f"{bits} bit{'s' * (bits > 1)}", f"{start['loss']:.3f}", *losses, f"{kicks['peak GiB']:.1f} GiB"])
+    head = ["nats per character", "real weights", "error feedback", "`binarize`", "peak memory"]
+    return pipes(head, body)

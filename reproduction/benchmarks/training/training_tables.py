@@ -1,12 +1,12 @@
-"""The measured parts of docs/training.md (who won, all scores, the figure, costs and bits) and docs/integrations.md."""
+"""The tables and the figure of docs/training.md, and the table of estimators in docs/integrations.md."""
 
 from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import crossed, grouped, labelled, results, spread
+from benchmarks.tables import grouped, labelled, results, spread
 from benchmarks.training import networks
-from benchmarks.training.training_tasks import METHODS, OURS, TASKS
+from benchmarks.training.training_tasks import OURS, TASKS
 from matplotlib.figure import Figure
 
 from qpsbgd import QPSBGD
@@ -105,52 +105,33 @@ def counted(ours, *, held_out):
 
 def winner():
     """Who won, counted: on the data that the defaults were found with, and on held-out data."""
-    head = ["QP-SBGD at its defaults, beside the best tuned baseline"]
-    head += [f"{data}: {word}" for data in ("design data", "held-out data") for word in ("ahead", "level", "behind")]
+    head = ["ahead / level / behind", "on data that the defaults were found with", "on held-out data"]
     body = [
-        [f"**{NAMES[ours]}**", *(str(n) for held_out in (False, True) for n in counted(ours, held_out=held_out))]
+        [f"**{NAMES[ours]}**", *(" / ".join(map(str, counted(ours, held_out=held_out))) for held_out in (False, True))]
         for ours in OURS
     ]
     return pipes(head, body)
 
 
 def verdicts():
-    """Per task and budget: ours, the best baseline, and the differences in pairs."""
-    head = ["task", "length", *NAMES.values(), "best baseline", *(f"{name}, difference" for name in NAMES.values())]
+    """Per task and budget: ridge and spins, the best baseline, and the differences in pairs."""
+    ours = ("ridge", "spins")
     body = []
     for task, budget, rows in compared():
         rival = best_baseline(task, rows)
-        cells = [score(task, rows[ours]["scores"]) if ours in rows else "–" for ours in OURS]
+        cells = [score(task, rows[name]["scores"]) if name in rows else "–" for name in ours]
         cells.append(f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}")
-        for ours in OURS:
-            if ours not in rows:
-                cells.append("–")
-                continue
-            gap, noise = (rows[rival][f"{ours} {name}"] for name in ("ahead by", "noise"))
-            figures = f"{100 * gap:+.2f} ± {100 * noise:.2f}" if TASKS[task].higher else f"{gap:+.3f} ± {noise:.3f}"
-            figures = figures.replace("-", "−")
-            word = judged(rows, ours, rival)
-            cells.append(f"{figures} {word if word == 'level' else f'**{word}**'}")
-        body.append([TITLES[task], amount(task, budget), *cells])
-    return pipes(head, body)
+        cells += [_lead(task, rows, name, rival) if name in rows else "–" for name in ours]
+        body.append([f"{TITLES[task]}, {amount(task, budget)}", *cells])
+    return pipes(["setting", *ours, "best baseline", *(f"{name}, lead" for name in ours)], body)
 
 
-def scores():
-    """One table per task: all methods and budgets; the best mean of a column in bold."""
-    parts = []
-    for task, budgets in tasks().items():
-        if not any(map(baselines, budgets.values())):
-            continue
-        sign = 1 if TASKS[task].higher else -1
-        best = {b: max(rows, key=lambda m: sign * np.mean(rows[m]["scores"])) for b, rows in budgets.items()}
-        body = []
-        for method in METHODS:
-            cells = [score(task, rows[method]["scores"]) if method in rows else "–" for rows in budgets.values()]
-            marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
-            body.append([LABELS[method], *marked])
-        title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
-        parts.append(pipes([title, *(amount(task, budget) for budget in budgets)], body))
-    return "\n\n".join(["The best mean of a column in bold.", *parts])
+def _lead(task, rows, ours, rival):
+    """By how much ours is ahead of a baseline, and the verdict."""
+    gap, noise = (rows[rival][f"{ours} {name}"] for name in ("ahead by", "noise"))
+    figures = f"{100 * gap:+.2f} ± {100 * noise:.2f}" if TASKS[task].higher else f"{gap:+.3f} ± {noise:.3f}"
+    word = judged(rows, ours, rival)
+    return f"{figures.replace('-', '−')} {word if word == 'level' else f'**{word}**'}"
 
 
 def alone():
@@ -164,12 +145,11 @@ def alone():
     return pipes(["network", "length", "ridge, test accuracy in %"], body)
 
 
-STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
-STEPS |= {"spins, two vectors": "two vectors", "polar": "polar", "Muon": "Muon"}
+STEPS = {"real weights": "real weights", "ridge": "ridge", "spins": "spins", "polar": "polar", "Muon": "Muon"}
 
 
 def step_cost():
-    """Milliseconds per training step under AdamW, and the other methods' times and peak memory relative to it."""
+    """Milliseconds per training step under AdamW, and the other methods' times relative to it."""
     body = []
     for study in (results("step_cost_cpu"), results("step_cost_cuda")):
         for row in study["results"]:
@@ -178,64 +158,10 @@ def step_cost():
                 device = f"{study['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
             times = row["milliseconds"]
             ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
-            body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.2f} ms", *ratios])
-            if "MiB" in row:
-                peaks = row["MiB"]
-                shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
-                body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
-    return pipes(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
+            body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.1f} ms", *ratios])
+    return pipes(["network", "machine", "AdamW", *STEPS.values()], body)
 
 
-def trials(file, option, names):
-    """Mean validation scores of the option's values that have names, which head the columns."""
-    cells = {}
-    for row in (row for row in results(file)["rows"] if row[option] in names):
-        task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
-        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}{', spins' * (row.get('projection') == 'spins')}"
-        mean = np.mean(row["scores"])
-        cells[name, names[row[option]]] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
-    return crossed("validation", cells, names.values())
-
-
-def penalties():
-    """Validation scores by δ."""
-    return trials("penalties", "delta", {d: f"δ = {d:g}" for d in (1, 3, 10, 30, 100)} | {"auto": "by rank"})
-
-
-def real_rates():
-    """Validation scores by the rate of norms and biases, of small networks and of those of rates.py."""
-    small = trials("real_rates", "real", {r: f"{r:g}" for r in (0.001, 0.003, 0.01, 0.03)} | {"auto": "by steps"})
-    rows = [row for row in results("rates")["rows"] if "vectors" in row and row["real"] == 0.003]
-    large = crossed("validation, real matrices at 0.003", *validated(rows, "vectors", (0.003, 0.01, 0.02, 0.03)))
-    return f"{small}\n\n{large}"
-
-
-def momenta():
-    """Validation scores by momentum, of the networks of rates.py and of small ones."""
-    values = (0.7, 0.8, 0.9)
-    rows = [row for row in results("rates")["rows"] if row["dir"] == "default" and "momentum" in row]
-    small = trials("momenta", "momentum", {value: f"{value:g}" for value in values})
-    return f"{crossed('validation', *validated(rows, 'momentum', values))}\n\n{small}"
-
-
-def scales():
-    """Validation scores by the layers' scales; the earlier rate of learned ones, "slow", is that of commit 0de2222."""
-    names = {"constant": "constant", "learned": "learned", "slow": "learned, at 0.003", "magnitude": "magnitude"}
-    return trials("scales", "scale", names)
-
-
-def validated(rows, option, values):
-    """Cells by network and value of an option, of runs of rates.py, and the heads of their columns."""
-    cells = {}
-    known = [row for row in rows if row["task"] in VALIDATED]
-    for (task, budget, value), runs in grouped(known, "task", "budget", option).items():
-        text, mean = task.startswith("gpt"), np.mean([row["score"] for row in runs])
-        length = f"{budget:,} steps" if text else amount(task, budget)
-        cells[f"{VALIDATED[task]}, {length}", f"{value:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
-    return cells, [f"{value:g}" for value in values]
-
-
-VALIDATED = {"vgg": "VGG-small", "resnet20": "ResNet-20", "gpt": "GPT, 6 × 384", "gptdeep": "GPT, 12 × 192"}
 NETWORKS = {
     "vgg-5": "VGG-small, 5 epochs",
     "vgg-25": "VGG-small, 25 epochs",
@@ -290,21 +216,34 @@ def final_rows():
     return by_task
 
 
-def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
-    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
+FORMS = {"default": "**default**", "ridge": "ridge", "polar": "polar", "spins": "spins"}
+SHOWN = {"st-adamw": "AdamW", "st-muon": "Muon", "float-sgd": "real weights"}
+
+
+def today(names=NETWORKS):
+    """Test scores on today's networks: QP-SBGD at its defaults and in its forms, tuned rivals and real weights."""
     rows = final_rows()
-    methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
-    table = [
-        [label, *(_score(task, [row["score"] for row in rows[task].get(method, ())]) for task in names)]
-        for method, label in methods.items()
-        if any(method in rows[task] for task in names)
-    ]
-    return pipes(["test score", *(f"{name}, {_unit(task)}" for task, name in names.items())], table)
+    body = []
+    for task, name in names.items():
+        scores = {method: [row["score"] for row in runs] for method, runs in rows[task].items()}
+        scores["float-sgd"] = scores.get("float-sgd") or scores.get("float-adamw", ())
+        cells = [_score(task, scores.get(method, ())) for method in (*FORMS, *SHOWN)]
+        body.append([f"{name}, {_unit(task)}", *cells])
+    return pipes(["test score", *FORMS.values(), *SHOWN.values()], body)
 
 
 def today_shortly():
-    """The same with spins as the only other form."""
-    return today(forms=("spins",))
+    """QP-SBGD at its defaults beside the best tuned rival, and how many seeds each had."""
+    rows, body = final_rows(), []
+    for task, name in NETWORKS.items():
+        best = min if task.startswith("gpt") else max
+        means = {rival: np.mean([row["score"] for row in rows[task][rival]]) for rival in RIVALS if rival in rows[task]}
+        rival = best(means, key=means.get)
+        scores = [[row["score"] for row in rows[task][method]] for method in ("default", rival)]
+        ours, theirs = (_score(task, runs) for runs in scores)
+        seeds = " / ".join(dict.fromkeys(str(len(runs)) for runs in scores))
+        body.append([f"{name}, {_unit(task)}", ours, f"{theirs}, {RIVALS[rival].split(', ')[1]}", seeds])
+    return pipes(["test score", "QP-SBGD, default", "best tuned baseline", "seeds"], body)
 
 
 def today_figure():
