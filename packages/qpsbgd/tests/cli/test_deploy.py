@@ -32,10 +32,11 @@ def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path
     assert (
         "bytes of constants (flash, without the code)" in text and "bytes of buffers (RAM, without the stack)" in text
     )
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["digits.c", "digits.h", "digits_main.c"]
+    names = ["digits.c", "digits.h", "digits_main.c", "digits_test.c"]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == names
 
 
-@pytest.mark.parametrize("name", ["digits.h", "digits.c", "digits_main.c"])
+@pytest.mark.parametrize("name", ["digits.h", "digits.c", "digits_main.c", "digits_test.c"])
 def test_no_file_of_c_is_replaced_unless_that_is_asked_for(name, packed, tmp_path):
     (tmp_path / name).write_text("mine")
     with pytest.raises(FileExistsError, match=rf"{name} is there already: --force overwrites it"):

@@ -16,7 +16,9 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 @needs_compiler
 def test_compiled_code_computes_what_torch_computes(network, tmp_path):
     source = to_c(network.packed, tmp_path)
-    classes, outputs = results(built(source), network.inputs)
+    program = built(source)
+    assert ran(program, "", "--self-test").stdout == "self-test passed\n"
+    classes, outputs = results(program, network.inputs)
     expected = network.outputs.reshape(len(outputs), -1)
     np.testing.assert_allclose(outputs * output_step(source), expected, rtol=1e-4, atol=1e-5)
     if source.integer:
@@ -71,7 +73,7 @@ def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, n
 def test_sources_need_no_formats_of_the_headers_and_no_pixel_before_the_image(name, tmp_path, network_of):
     """Newlib's headers lack PRId64, and a pointer before an array is undefined even where nothing is read."""
     network = network_of(name)
-    _, code, program = (
+    _, code, _, program = (
         file.read_text() for file in to_c(network.model, tmp_path, input_shape=network.input_shape).files
     )
     assert "PRI" not in program and "inttypes" not in program

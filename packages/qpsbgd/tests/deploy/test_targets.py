@@ -6,6 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from compiled_c import built, needs_compiler, output_step, results
+from cortex_m import needs_cortex_m
+from cortex_m import run as run_on_cortex_m
 
 from qpsbgd.deploy import PackedModel, to_c, to_onnx
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
@@ -91,6 +93,9 @@ def run(target, model, inputs, folder):
     if target == "C":
         source = to_c(model, folder)
         return results(built(source), inputs)[1] * output_step(source)
+    if target == "Cortex-M4":
+        source = to_c(model, folder)
+        return run_on_cortex_m("m4", *source.files[:1], source.files[1:3], inputs).outputs * output_step(source)
     to_onnx(model, folder / "net.onnx")
     session = onnxruntime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
     return session.run(None, {"input": inputs})[0].reshape(len(inputs), -1)
@@ -103,7 +108,7 @@ def test_every_operation_has_a_network_with_it():
 
 
 @needs_compiler
-@pytest.mark.parametrize("target", ["C", "ONNX"])
+@pytest.mark.parametrize("target", ["C", "ONNX", pytest.param("Cortex-M4", marks=[pytest.mark.slow, needs_cortex_m])])
 @pytest.mark.parametrize("name", HANDLED)
 def test_every_operation_gives_on_every_target_what_it_gives_packed(name, target, tmp_path):
     operations, shape = HANDLED[name]
@@ -111,7 +116,7 @@ def test_every_operation_gives_on_every_target_what_it_gives_packed(name, target
     if name == "Embedding":
         inputs = RANDOM.integers(0, 5, (5, *shape)).astype(np.float32)
     model = PackedModel(operations, shape)
-    if target == "C" and isinstance(operations[0], Quantize):  # whose inputs in C are whole numbers
+    if target != "ONNX" and isinstance(operations[0], Quantize):  # whose inputs in C are whole numbers
         inputs = np.rint(inputs / 0.25) * np.float32(0.25)
     expected = run("packed", model, inputs, tmp_path)
     np.testing.assert_allclose(run(target, model, inputs, tmp_path), expected, rtol=1e-4, atol=1e-5)

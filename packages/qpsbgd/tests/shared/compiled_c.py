@@ -26,10 +26,10 @@ def built(source, *flags, compiler=0):
     return program
 
 
-def ran(program, text):
+def ran(program, text, *arguments):
     """What a program did with the text; without a search for leaks, since no code allocates and it may take seconds."""
     settings = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
-    return subprocess.run([str(program)], input=text, capture_output=True, text=True, env=settings)
+    return subprocess.run([str(program), *arguments], input=text, capture_output=True, text=True, env=settings)
 
 
 def results(program, inputs):

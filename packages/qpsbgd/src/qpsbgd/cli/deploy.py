@@ -32,6 +32,9 @@ def deploy(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the C functions and files.")] = "network",
     word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
+    layout: Annotated[
+        Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
+    ] = "plain",
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
         typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant."),
@@ -46,18 +49,18 @@ def deploy(
 ) -> None:
     """Make a packed file (one bit per weight), C99 or ONNX of a trained network."""
     from qpsbgd.deploy import pack, to_c, to_onnx
-    from qpsbgd.deploy.c_code import file_names
+    from qpsbgd.deploy.c_layout import file_names
 
     shape = _shape(input_shape)
     if out.exists() and out.samefile(model):
         raise ValueError(f"--out must not be the model's own file, got {out}")
     if to == "c":
         check_folder(out)
-    for file in [out / end for end in file_names(name)] if to == "c" else [out]:
+    for file in [out / end for end in file_names(name, layout)] if to == "c" else [out]:
         check_new(file, force=force)
     found = _load(model, trust_pickle=trust_pickle)
     if to == "c":
-        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)))
+        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout)))
         return
     if to == "onnx":
         to_onnx(found, out, input_shape=shape, weights=weights)

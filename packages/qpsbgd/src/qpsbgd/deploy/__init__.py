@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
+from qpsbgd.deploy.c_layout import Layout
 from qpsbgd_runtime import PackedModel, load_packed
 from qpsbgd_runtime.checks import check
 from qpsbgd_runtime.operations import Shape
@@ -65,8 +66,9 @@ def to_c(
     input_shape: Sequence[int] | None = None,
     name: str = "network",
     word_bits: int = 32,
+    layout: Layout = "plain",
 ) -> CSource:
-    """Write the model as plain C99: NAME.h, NAME.c, and NAME_main.c, a program that reads samples.
+    """Write the model as C99 without a heap: NAME.h, NAME.c, and NAME_test.c, which tests it on the device.
 
     A fully binary network, which begins with a `SignActivation` and has one after every layer but the last, computes
     with integers only: its inputs are int8_t, of which only the signs matter, and its outputs int64_t in fixed point.
@@ -76,8 +78,10 @@ def to_c(
         model: A torch model or a packed one.
         folder: Folder to write to; created if missing.
         input_shape: Shape of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
-        name: Name of the files and the C functions.
+        name: Name of the files and prefix of all C names outside them, so that a firmware can hold several networks.
         word_bits: Bits of a machine word, 32 or 64.
+        layout: "plain" adds NAME_main.c, a program that reads samples; "arduino" and "platformio" make the folder a
+            library with an example, "cmake" a project that is a library for others.
 
     Returns:
         The files, with their flash and RAM sizes.
@@ -88,10 +92,11 @@ def to_c(
         >>> from qpsbgd.nn import BinaryLinear
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(file.name for file in to_c(BinaryLinear(8, 2), folder).files)
-        ['network.c', 'network.h', 'network_main.c']
+        ['network.c', 'network.h', 'network_main.c', 'network_test.c']
     """
     packed = packed_form(model, input_shape)
-    return write_c(packed.operations, Path(folder), input_shape=_known(packed), name=name, word_bits=word_bits)
+    shape, to = _known(packed), Path(folder)
+    return write_c(packed.operations, to, input_shape=shape, name=name, word_bits=word_bits, layout=layout)
 
 
 def to_onnx(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
@@ -26,7 +27,7 @@ class CSource:
     """The C code of a network; `print` tells where it is and what it needs.
 
     Attributes:
-        files: The header, the source, and a program that reads samples from standard input.
+        files: The header, the source, the self-test, then what the layout adds.
         flash_bytes: Size of all constant arrays in the source, without the code. A compiler may put an array of one
             number into the code instead, and adds a few constants of its own.
         ram_bytes: Size of the static buffers, without the caller's arrays, padding between buffers and the stack.
@@ -47,24 +48,21 @@ class CSource:
         )
 
 
-def file_names(name: str) -> tuple[str, str, str]:
-    """The header, the source, and the program that reads samples."""
-    return f"{name}.h", f"{name}.c", f"{name}_main.c"
-
-
-def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape, name: str, word_bits: int) -> CSource:
-    """Write the header, the source and a small program into a folder, which is created where it is missing."""
+def write_c(
+    operations: Sequence[Operation], folder: Path, *, input_shape: Shape, name: str, word_bits: int, layout: Layout
+) -> CSource:
+    """Write all files of a layout into a folder, which is created where it is missing."""
+    names = file_names(name, layout)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be a C identifier that begins with a letter, got {name!r}")
     if word_bits not in (32, 64):
         raise ValueError(f"word_bits must be 32 or 64, got {word_bits!r}")
     network = _Network(operations, input_shape, word_bits)
-    texts = network.texts(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file_name, text in texts.items():
-        with writing(folder / file_name) as file:
+    files = tuple(folder / file_name for file_name in names)
+    for path, text in zip(files, network.texts(name, layout), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path) as file:
             file.write(text.encode())
-    files = tuple(folder / file_name for file_name in texts)
     return CSource(files, network.constants.bytes, network.ram_bytes, network.integer)
 
 
@@ -74,6 +72,7 @@ class _Network:
     def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
+        self._operations, self._input_shape = operations, input_shape
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         last = operations[self._output - 1] if self._output else None
         self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
@@ -157,8 +156,8 @@ class _Network:
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
         return outputs + 4 * sum(self.constants.scratch.values()) + sum(map(self._bytes, self._buffers))
 
-    def texts(self, name: str) -> dict[str, str]:
-        """The header, the source and a program that reads samples and prints outputs, by file name."""
+    def texts(self, name: str, layout: Layout) -> list[str]:
+        """The texts of a layout's files."""
         first, last = self._values[0], self.functions[-1][0].after
         common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
         takes, gives, ends = self._ends(**common)
@@ -180,7 +179,9 @@ class _Network:
             library=" -lm" if mathematics else "",
             inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
         )
-        return dict(zip(file_names(name), (header, source, program), strict=True))
+        test = self_test(self._operations, self._input_shape, integer=self.integer, rows=self.rows, **common)
+        kept = {"name": name, "prefix": name.upper(), "input": first.type}
+        return [header, source, test, *added_texts(layout, **kept, program=program, mathematics=mathematics)]
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
         """The header's words on inputs and outputs, and the steps that they count."""

@@ -13,11 +13,22 @@ HEADER = """\
 #define {prefix}_INPUTS {inputs}
 #define {prefix}_OUTPUTS {outputs}
 {steps}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
 /* Compute all outputs; returns 0, or -1 if an input is refused. */
 int32_t {name}_run(const {input} input[{prefix}_INPUTS], {output} output[{prefix}_OUTPUTS]);
 
 /* The number of the largest output, or -1 if an input is refused. */
 int32_t {name}_classify(const {input} input[{prefix}_INPUTS]);
+
+/* Run the stored samples of {name}_test.c; returns 0, or the number of the first one with other outputs than stored. */
+int32_t {name}_self_test(void);
+
+#ifdef __cplusplus
+}}
+#endif
 
 #endif
 """
@@ -137,8 +148,9 @@ CHECK_ROWS = """\
 """
 
 PROGRAM = """\
-/* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
-   cc -std=c99 -O3 {name}.c {name}_main.c -o {name}{library} */
+/* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each; with the
+   argument --self-test it runs the stored samples instead.
+   cc -std=c99 -O3 {name}.c {name}_test.c {name}_main.c -o {name}{library} */
 #include <stdio.h>
 #include <string.h>
 
@@ -154,11 +166,19 @@ static int finite(double value)
     return (bits >> 52 & 0x7ff) != 0x7ff;
 }}
 {helper}
-int main(void)
+int main(int argc, char **argv)
 {{
     double value;
     int32_t count = 0, sample = 0, good = 1;
     int found;
+    if (argc > 1 && strcmp(argv[1], "--self-test") == 0) {{
+        sample = {name}_self_test();
+        if (sample)
+            printf("self-test failed: other outputs than stored for sample %ld\\n", (long)sample);
+        else
+            printf("self-test passed\\n");
+        return sample != 0;
+    }}
     while ((found = scanf("%lf", &value)) == 1) {{
         good = good && finite(value);
         input[count++] = {read};
