@@ -144,7 +144,7 @@ def run(core, header, sources, rows, *, flags=("-O2",), libraries=(), strict=Tru
 def _inputs(rows, kind, header):
     """Samples in the numbers that a header asks for: real ones, whole ones that count a step, or signs."""
     if kind != "float":
-        step = re.search(r"_INPUT_STEP (\S+)", header)
+        step = re.search(r"define \w+_INPUT_STEP (\S+)", header)
         whole = np.rint(rows / np.float32(step[1])) if step else np.where(rows >= 0, 1, -1)
         rows = whole.clip(np.iinfo(TYPES[kind]).min, np.iinfo(TYPES[kind]).max)
     return np.ascontiguousarray(rows, TYPES[kind])
