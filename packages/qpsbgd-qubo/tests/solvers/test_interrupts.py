@@ -1,7 +1,9 @@
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +40,24 @@ def test_ctrl_c_raises_soon(name):
     with pytest.raises(KeyboardInterrupt):
         solver.solve(family)
     timer.join()
+
+
+@POSIX
+def test_ctrl_c_ends_the_searches_of_all_columns():
+    program = (
+        "from qpsbgd_qubo.solvers import make_solver\nfrom qpsbgd_qubo.testing import random_family\n"
+        "family = random_family(300, 5, 300, scale=0.1)\nprint(flush=True)\n"
+        "make_solver('portfolio', rounds=10**6).solve(family)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        try:
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert b"KeyboardInterrupt" in error
 
 
 @POSIX

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "kernels.hpp"
@@ -11,7 +12,10 @@ namespace qpsbgd {
 namespace {
 
 constexpr int MOST = 3;
-constexpr std::int64_t SLACK = 4;  // places per row for couplings that are added; where they do not suffice, a spin stays
+constexpr std::int64_t SLACK = 4;    // places per row for couplings that are added; where they do not suffice, a spin stays
+constexpr std::int64_t HUB = 64;     // places of a row above which it is not searched, but has an index
+constexpr std::int32_t GONE = -1;    // the column of a place that is free
+constexpr double ROUNDING = 1e-9;    // share of sums that bounds their rounding errors with room to spare
 constexpr double CANCELLED = 1e-13;  // share of what was added up, up to which a sum counts as zero
 
 // What is left of a problem, its rows only where something is gone, and the spins that are: each with up to MOST
@@ -25,11 +29,12 @@ struct Reduced {
 class Reducer {
  public:
   Reducer(const Rows& rows, const double* linear)
-      : n_(rows.size()), begins_(n_ + 1), degrees_(n_), columns_(rows.columns.size() + SLACK * n_),
-        couplings_(columns_.size()), linear_(linear, linear + n_) {
+      : n_(rows.size()), begins_(n_ + 1), degrees_(n_), ends_(n_), margins_(n_),
+        columns_(rows.columns.size() + SLACK * n_), couplings_(columns_.size()), linear_(linear, linear + n_) {
     for (std::int64_t i = 0; i <= n_; ++i) begins_[i] = rows.begins[i] + SLACK * i;
     for (std::int64_t i = 0; i < n_; ++i) {
       degrees_[i] = rows.begins[i + 1] - rows.begins[i];
+      ends_[i] = begins_[i] + degrees_[i];
       std::copy_n(rows.columns.data() + rows.begins[i], degrees_[i], columns_.data() + begins_[i]);
       std::copy_n(rows.couplings.data() + rows.begins[i], degrees_[i], couplings_.data() + begins_[i]);
     }
@@ -47,12 +52,11 @@ class Reducer {
       head = head + 1 < n_ ? head + 1 : 0;
       --size;
       queued[v] = false;
-      const std::int64_t begin = begins_[v], degree = degrees_[v];
-      double pull = 0;
-      for (std::int64_t k = 0; k < degree; ++k) pull += std::abs(couplings_[begin + k]);
       const double field = linear_[v];
-      const bool decided = std::abs(field) >= pull;
-      if (!decided && degree > (field != 0 ? 2 : MOST)) continue;
+      const bool decided = outweighs(v);
+      if (!decided && degrees_[v] > (field != 0 ? 2 : MOST)) continue;
+      compact(v);
+      const std::int64_t begin = begins_[v], degree = degrees_[v];
       if (!decided && degree == MOST && !fits(v)) continue;
       alive[v] = false;
       found.gone.push_back(v);
@@ -62,7 +66,7 @@ class Reducer {
       found.weights.resize(place + MOST, 0.0);
       if (decided) {
         for (std::int64_t k = 0; k < degree; ++k) {
-          linear_[columns_[begin + k]] += field > 0 ? -couplings_[begin + k] : couplings_[begin + k];
+          add_field(columns_[begin + k], field > 0 ? -couplings_[begin + k] : couplings_[begin + k]);
         }
       } else {
         for (std::int64_t k = 0; k < degree; ++k) {
@@ -80,18 +84,24 @@ class Reducer {
       }
       if (!decided) spread(&found.neighbours[place], &found.weights[place], static_cast<int>(degree), field);
       degrees_[v] = 0;
+      ends_[v] = begins_[v];
     }
     if (size) found = Reduced();  // stopped: what is left of a large problem would take long to write down
     if (found.gone.empty()) {
       found.kept = std::move(ring);
       std::iota(found.kept.begin(), found.kept.end(), 0);
     } else {
-      compact(alive, found);
+      renumber(alive, found);
     }
     return found;
   }
 
  private:
+  struct Hub {
+    std::unordered_map<std::int32_t, std::int64_t> places;  // of the columns in its row
+    std::vector<std::int64_t> free;
+  };
+
   // Whether the rows of v's neighbours have room for couplings among them.
   bool fits(std::int64_t v) const {
     for (std::int64_t k = 0; k < degrees_[v]; ++k) {
@@ -126,35 +136,101 @@ class Reducer {
     }
   }
 
+  // Whether the field of v is at least the sum of its couplings. That is added up again only when it may have changed
+  // enough since it was found not to be: hubs are looked at again and again.
+  bool outweighs(std::int64_t v) {
+    if (margins_[v] > 0) return false;
+    double pull = 0;
+    for (std::int64_t at = begins_[v]; at < ends_[v]; ++at) {
+      if (columns_[at] != GONE) pull += std::abs(couplings_[at]);
+    }
+    const double field = std::abs(linear_[v]);
+    if (field >= pull) return true;
+    margins_[v] = pull - field - ROUNDING * pull;
+    return false;
+  }
+
+  void add_field(std::int64_t u, double value) {
+    linear_[u] += value;
+    margins_[u] -= (1 + ROUNDING) * std::abs(value);
+  }
+
   // Adds to the coupling that row u has for v; one that cancels out is removed.
   void couple(std::int64_t u, std::int64_t v, double value) {
-    for (std::int64_t at = begins_[u]; at < begins_[u] + degrees_[u]; ++at) {
-      if (columns_[at] != v) continue;
+    margins_[u] -= (1 + ROUNDING) * std::abs(value);
+    const std::int64_t at = place(u, v);
+    if (at >= 0) {
       const double size = std::abs(couplings_[at]) + std::abs(value);
       couplings_[at] += value;
       if (std::abs(couplings_[at]) <= CANCELLED * size) remove(u, v);
       return;
     }
-    const std::int64_t place = begins_[u] + degrees_[u];
-    if (place == begins_[u + 1]) throw std::invalid_argument("rows must be symmetric: J_ij and J_ji both present");
+    const auto hub = hubs_.find(u);
+    if (ends_[u] == begins_[u + 1] && hub == hubs_.end()) compact(u);
+    std::int64_t to = ends_[u];
+    if (to < begins_[u + 1]) {
+      ++ends_[u];
+    } else if (hub != hubs_.end() && !hub->second.free.empty()) {
+      to = hub->second.free.back();
+      hub->second.free.pop_back();
+    } else {
+      throw std::invalid_argument("rows must be symmetric: J_ij and J_ji both present");
+    }
     ++degrees_[u];
-    columns_[place] = static_cast<std::int32_t>(v);
-    couplings_[place] = value;
+    columns_[to] = static_cast<std::int32_t>(v);
+    couplings_[to] = value;
+    if (hub != hubs_.end()) hub->second.places.emplace(static_cast<std::int32_t>(v), to);
+  }
+
+  // Where row u has the coupling to v; −1 where it has none.
+  std::int64_t place(std::int64_t u, std::int64_t v) {
+    if (ends_[u] - begins_[u] <= HUB) {
+      for (std::int64_t at = begins_[u]; at < ends_[u]; ++at) {
+        if (columns_[at] == v) return at;
+      }
+      return -1;
+    }
+    const auto [hub, fresh] = hubs_.try_emplace(u);
+    if (fresh) {
+      for (std::int64_t at = begins_[u]; at < ends_[u]; ++at) {
+        if (columns_[at] == GONE) hub->second.free.push_back(at);
+        else hub->second.places.emplace(columns_[at], at);
+      }
+    }
+    const auto found = hub->second.places.find(static_cast<std::int32_t>(v));
+    return found == hub->second.places.end() ? -1 : found->second;
   }
 
   // Removes v from row u; the others stay in their order.
   void remove(std::int64_t u, std::int64_t v) {
-    const auto begin = columns_.begin() + begins_[u], end = begin + degrees_[u];
-    const auto place = std::find(begin, end, v);
-    if (place == end) return;
-    const auto value = couplings_.begin() + (place - columns_.begin());
-    std::copy(place + 1, end, place);
-    std::copy(value + 1, value + (end - place), value);
+    const std::int64_t at = place(u, v);
+    if (at < 0) return;
+    margins_[u] -= (1 + ROUNDING) * std::abs(couplings_[at]);
+    columns_[at] = GONE;
     --degrees_[u];
+    const auto hub = hubs_.find(u);
+    if (hub != hubs_.end()) {
+      hub->second.places.erase(static_cast<std::int32_t>(v));
+      hub->second.free.push_back(at);
+    }
+    if (ends_[u] - begins_[u] > std::max(HUB, 2 * degrees_[u])) compact(u);
+  }
+
+  // Closes the free places of row u.
+  void compact(std::int64_t u) {
+    if (ends_[u] - begins_[u] == degrees_[u]) return;
+    hubs_.erase(u);
+    std::int64_t to = begins_[u];
+    for (std::int64_t at = begins_[u]; at < ends_[u]; ++at) {
+      if (columns_[at] == GONE) continue;
+      columns_[to] = columns_[at];
+      couplings_[to++] = couplings_[at];
+    }
+    ends_[u] = to;
   }
 
   // The rows that are left, numbered anew, with ascending columns.
-  void compact(const std::vector<char>& alive, Reduced& found) const {
+  void renumber(const std::vector<char>& alive, Reduced& found) const {
     std::vector<std::int32_t> number(n_);
     for (std::int64_t i = 0; i < n_; ++i) {
       if (!alive[i]) continue;
@@ -166,8 +242,8 @@ class Reducer {
     std::vector<std::pair<std::int32_t, double>> row;
     for (const std::int64_t i : found.kept) {
       row.clear();
-      for (std::int64_t at = begins_[i]; at < begins_[i] + degrees_[i]; ++at) {
-        row.emplace_back(number[columns_[at]], couplings_[at]);
+      for (std::int64_t at = begins_[i]; at < ends_[i]; ++at) {
+        if (columns_[at] != GONE) row.emplace_back(number[columns_[at]], couplings_[at]);
       }
       std::sort(row.begin(), row.end());
       for (const auto& [column, value] : row) {
@@ -179,7 +255,9 @@ class Reducer {
   }
 
   std::int64_t n_;
-  std::vector<std::int64_t> begins_, degrees_;
+  std::vector<std::int64_t> begins_, degrees_, ends_;  // where each row begins, its couplings, and the end of its places
+  std::vector<double> margins_;  // at least by how much a spin's couplings are known to outweigh its field; 0: unknown
+  std::unordered_map<std::int64_t, Hub> hubs_;
   std::vector<std::int32_t> columns_;
   std::vector<double> couplings_, linear_;
 };

@@ -19,12 +19,18 @@ class Interruption:
     """What Ctrl-C ends."""
 
     came: bool = False  # whether it was pressed
-    flags: list[Array] = field(default_factory=list)  # of all searches that run
+    flags: dict[int, Array] = field(default_factory=dict)  # of all searches that run, on any thread
     # Called now and then by searches that have one with the lowest energy so far, the rounds made and the seconds left
     report: Callable[[float, int, float], None] | None = None
 
+    def end(self) -> None:
+        """End all searches that run, and those that begin later."""
+        self.came = True
+        for flag in list(self.flags.values()):
+            flag.fill(1)
 
-_CURRENT: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
+
+_CURRENT: ContextVar[tuple[Interruption, ...]] = ContextVar("interruptions", default=())  # the innermost last
 
 
 @contextmanager
@@ -36,12 +42,10 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
     found = Interruption(report=report)
 
     def handle(*_: object) -> None:
-        found.came = True
-        for flag in found.flags:
-            flag.fill(1)
+        found.end()
         signal.signal(signal.SIGINT, before)
 
-    token = _CURRENT.set(found)
+    token = _CURRENT.set((*_CURRENT.get(), found))
     before = signal.getsignal(signal.SIGINT)
     # A handler that was not installed by Python is None here and could not be put back.
     handled = threading.current_thread() is threading.main_thread() and before is not None
@@ -55,11 +59,28 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
             signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def ended_by_exceptions() -> Iterator[None]:
+    """An exception that leaves it, as Ctrl-C raises one, ends what was begun inside, on other threads too.
+
+    These must run in a copy of the context.
+    """
+    inside = Interruption()
+    token = _CURRENT.set((*_CURRENT.get(), inside))
+    try:
+        yield
+    except BaseException:
+        inside.end()
+        raise
+    finally:
+        _CURRENT.reset(token)
+
+
 def report(energy: float, rounds: int, left: float) -> None:
     """Tell whoever asked in `best_on_interrupt` how far a search has got."""
-    current = _CURRENT.get()
-    if current is not None and current.report is not None:
-        current.report(energy, rounds, left)
+    for current in _CURRENT.get():
+        if current.report is not None:
+            current.report(energy, rounds, left)
 
 
 @contextmanager
@@ -69,9 +90,9 @@ def deadline(seconds: float | None) -> Iterator[Array]:
     Kernels see it change, since they release the GIL.
     """
     passed, current = np.zeros(1, np.uint8), _CURRENT.get()
-    if current is not None:
-        current.flags.append(passed)
-    if seconds == 0 or (current is not None and current.came):
+    for interruption in current:
+        interruption.flags[id(passed)] = passed
+    if seconds == 0 or any(interruption.came for interruption in current):
         passed.fill(1)
     timer = None
     if seconds is not None:
@@ -84,5 +105,5 @@ def deadline(seconds: float | None) -> Iterator[Array]:
     finally:
         if timer is not None:
             timer.cancel()
-        if current is not None:
-            current.flags[:] = [flag for flag in current.flags if flag is not passed]
+        for interruption in current:
+            del interruption.flags[id(passed)]

@@ -1,4 +1,5 @@
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -277,3 +278,18 @@ def covered(elements, sets):
 def test_slack_bits_are_searched_by_many_short_searches():
     sets = [solve(covered(60, 50), seed=seed).value + 20 * 60 for seed in range(3)]
     assert np.mean(sets) <= 20  # 23 without them
+
+
+def test_columns_that_the_time_does_not_suffice_for_are_searched_together(monkeypatch):
+    family, built = random_family(40, 200, 80, scale=0.1, dtype=np.float64), []
+
+    def slow(*given, make=portfolio._DenseProblem):
+        built.append(given)
+        time.sleep(0.1)
+        return make(*given)
+
+    monkeypatch.setattr(portfolio, "_DenseProblem", slow)
+    with pytest.warns(RuntimeWarning, match="left no time"):
+        solution = make_solver("portfolio", time_limit=0.5).solve(family)
+    assert len(built) < 100
+    assert (solution.energies <= make_solver("descent").solve(family).energies + 1e-9).all()

@@ -68,3 +68,37 @@ def test_the_core_is_a_valid_problem():
 def test_without_time_nothing_is_eliminated():
     model = model_of(random_sparse(12, 10))
     assert Reduction.of(model, np.ones(1, np.uint8)).core is model
+
+
+@pytest.mark.parametrize("spokes", [60, 70, 200])
+def test_hubs_lose_and_gain_neighbours(spokes):
+    generator = np.random.default_rng(spokes)
+    for seed in range(30):
+        # Hubs, some of whose spokes are chained: an eliminated one takes a hub's neighbour away and gives it another.
+        pairs = [(leg, 8 + k) for k, leg in enumerate(generator.integers(0, 3, spokes))]
+        pairs += [(8 + k, 8 + (k + 1) % spokes) for k in range(spokes) if generator.random() < 0.6]
+        pairs += [(a, b) for a in range(8) for b in range(a) if generator.random() < 0.7]
+        values = generator.integers(-3, 4, len(pairs))
+        fields = generator.integers(-1, 2, 8 + spokes) * (seed % 2)
+        problem = SparseIsing.from_edges(8 + spokes, *np.transpose(pairs), values, linear=fields)
+        reduction, core, shifts = Reduction.of(model_of(problem), NEVER), core_of(problem), []
+        assert len(reduction.gone) >= spokes // 4
+        couplings = problem.to_dense().couplings()
+        for _ in range(3):
+            spins = 2 * generator.integers(0, 2, len(reduction.kept), np.int8) - 1
+            whole = reduction.completed(spins)
+            assert (whole * (problem.linear + couplings @ whole))[reduction.gone].max() <= 1e-9
+            shifts.append(problem.energy(whole) - (core.energy(spins) if core else 0))
+        assert np.ptp(shifts) < 1e-9
+
+
+def test_large_stars_and_fans_vanish():
+    n = 200_000  # quadratic work would take minutes
+    ends = np.arange(1, n)
+    star = SparseIsing.from_edges(n, np.zeros(n - 1, int), ends, np.cos(ends), linear=np.sin(np.arange(n)))
+    legs = SparseIsing.from_edges(n, np.where(ends % 3 == 1, 0, ends - 1), ends, np.cos(ends))
+    fan = SparseIsing.from_edges(
+        n, np.append(np.zeros(n - 1, int), ends[:-1]), np.append(ends, ends[1:]), np.cos(np.arange(2 * n - 3))
+    )
+    for problem in (star, legs, fan):
+        assert Reduction.of(model_of(problem), NEVER).core is None

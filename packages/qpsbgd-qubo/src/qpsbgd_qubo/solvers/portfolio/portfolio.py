@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
-from qpsbgd_qubo.solvers.deadline import deadline, report
+from qpsbgd_qubo.solvers.deadline import deadline, ended_by_exceptions, report
 from qpsbgd_qubo.solvers.exact.sphere_decoder import prove
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
@@ -24,10 +24,13 @@ from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, Sea
 from qpsbgd_qubo.solvers.portfolio.sums import Sums
 from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
+from qpsbgd_qubo.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.search.single_flips import improved
 from qpsbgd_qubo.sparse import SparseIsing, dot
 
 TRY_OUT_UP_TO = 16  # most spins of which all values are tried, which takes under a millisecond
 SPARSE_UP_TO = 0.2  # largest share of coupled pairs for which a problem is kept in compressed rows
+PATIENCE = 100  # of the tabu search of all columns together that comes first where time is limited, as in `LayerSearch`
 FINISH = 10
 """Time kept for the end, in units of what an answer's energy takes: 0.3 s of 3 for a million spins, else nothing."""
 ROUNDS = 20  # rounds where neither these nor a time are given
@@ -65,42 +68,51 @@ class Portfolio(ModelSolver):
 
     def answer(self, model: SparseIsing | QuboFamily) -> tuple[Array, Array, dict[str, Any]]:
         """The best spins found; proven where all were tried, a proof was cheap, or a reduction left nothing."""
-        n = model.num_spins
+        begin, n = time.monotonic(), model.num_spins
         if isinstance(model, SparseIsing) and (n <= TRY_OUT_UP_TO or len(model.indices) > SPARSE_UP_TO * n**2):
             model = model.to_dense()
         if isinstance(model, QuboFamily) and n <= TRY_OUT_UP_TO:
             return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
-        found = self._search_all(_columns(model))
-        if any(run.rounds == 0 and not run.proven for run in found):
+        found = self._search_all(model, begin)
+        if any(rounds == 0 and not proven for _, proven, rounds in found):
             warnings.warn(
                 "the time limit left no time for a search: the answer is where single flips led, or where they began; "
                 "give it more time",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        spins, proven = np.stack([run.spins for run in found], axis=1), np.array([run.proven for run in found])
-        return spins, proven, {"solver": "portfolio", "rounds": sum(run.rounds for run in found)}
+        spins, proven, rounds = zip(*found, strict=True)
+        return np.stack(spins, axis=1), np.array(proven), {"solver": "portfolio", "rounds": sum(rounds)}
 
-    def _search_all(self, problems: list[Callable[[], _Problem]]) -> list[_Run]:
-        begin, count = time.monotonic(), len(problems)
-        threads = thread_count()
+    def _search_all(self, model: SparseIsing | QuboFamily, begin: float) -> list[tuple[Array, bool, int]]:
+        """Spins, whether they are proven, and rounds, of every column."""
+        threads, count = thread_count(), model.num_columns
+        limit = math.inf if self.time_limit is None else begin + self.time_limit
         rounds = ROUNDS if self.rounds is None and self.time_limit is None else self.rounds
+        starts: Sequence[Array | None] = [None] * count
+        if isinstance(model, QuboFamily) and count > 1 and limit < math.inf:
+            with deadline(max(0.0, limit - time.monotonic()) / 2) as stop:
+                starts = improved(model, sign_start(model), patience=PATIENCE, stop=stop).spins.T.astype(np.int8)
+        problems = _columns(model)
 
-        def solved(place: int) -> _Run:
-            seconds = None
-            if self.time_limit is not None:
-                left = self.time_limit - (time.monotonic() - begin)
+        def solved(place: int) -> tuple[Array, bool, int]:
+            seconds, start = None, starts[place]
+            if limit < math.inf:
+                left = limit - time.monotonic()
+                if left <= 0 and start is not None:
+                    return start, False, 0
                 # Those that are still to come share what is left.
                 seconds = max(0.0, left) / math.ceil((count - place) / threads)
             workers = max(1, threads // count)
-            run = _Run(problems[place], seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
+            run = _Run(problems[place], start, seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
             run.may_prove = count == 1 and len(run.spins) <= PROVE_UP_TO
-            return run.made()
+            run.make()
+            return run.spins, run.proven, run.rounds
 
         if count == 1:
             return [solved(0)]
-        context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
-        with ThreadPoolExecutor(min(count, threads)) as pool:
+        with ThreadPoolExecutor(min(count, threads)) as pool, ended_by_exceptions():
+            context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
             return list(pool.map(lambda place: context.copy().run(solved, place), range(count)))
 
 
@@ -175,17 +187,24 @@ class _Run:
     """The search of one problem: descent, then rounds of moves; `spins`, int8, are the best so far."""
 
     def __init__(
-        self, make: Callable[[], _Problem], *, seed: int, workers: int, rounds: int | None, seconds: float | None
+        self,
+        make: Callable[[], _Problem],
+        start: Array | None,
+        *,
+        seed: int,
+        workers: int,
+        rounds: int | None,
+        seconds: float | None,
     ) -> None:
         self.seed, self.workers = seed, workers
         self.most_rounds, self.end = rounds, math.inf if seconds is None else time.monotonic() + seconds
         self.problem = make()
-        self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8)
+        self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8) if start is None else start
         self.energy, self.proven, self.rounds = math.inf, False, 0
         self.may_prove = False
 
-    def made(self) -> _Run:
-        """This run when it has ended, on time."""
+    def make(self) -> None:
+        """Search, and end on time."""
         begin = time.monotonic()
         self._offer(self.spins)
         # An answer's energy is computed once more in the end, exactly, which takes a few times as long as here.
@@ -194,7 +213,6 @@ class _Run:
             self._offer(self.problem.descended(self.spins, stop))
             if not stop[0]:
                 self._search(stop)
-        return self
 
     def _offer(self, spins: Array) -> None:
         energy = self.problem.energy(spins)
