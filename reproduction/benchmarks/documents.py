@@ -32,8 +32,8 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 DOCUMENTS = {
     "README.md": (training.today_shortly,),
     "docs/qubo.md": (
-        *(problems.constraint_problems, solving.layer, solving.exact, solving.gpu),
-        *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
+        *(problems.constraint_problems, problems.dense_problems, problems.graph_problems, problems.problem_sizes),
+        *(solving.layer, solving.exact),
     ),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (

@@ -1,7 +1,6 @@
-"""Tables of single problems: QUBOs, graphs, a million variables, and chains on a GPU."""
+"""Tables and the figure of single problems: QUBOs, graphs, constraints, a million variables."""
 
 import re
-import statistics
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -84,21 +83,6 @@ def problem_sizes():
         times = [f"{row['seconds']:.2g} s", f"{1e6 * row['seconds'] / row['couplings']:.1f} µs"]
         body.append([f"{row['variables']:,}", f"{row['couplings']:,}", *times, f"{row['megabytes']:.0f} MB"])
     return pipes(["variables", "edges", "time", "per edge", "memory of the process"], body)
-
-
-def gpu_chains():
-    study = results("gpu")
-    body, known, most = [], [], max(row["chains"] for row in study["chains"])
-    for name, rows in grouped(study["chains"], "instance").items():
-        best = min(energy for row in rows for energy in row["energies"])
-        known.append(f"{name}: {best:.0f}")
-        for row in (row for row in rows if row["chains"] == most):
-            energies, seconds = row["energies"], statistics.median(row["seconds"])
-            reached = f"{sum(energy <= best for energy in energies)} of {len(energies)}"
-            gap = f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
-            body.append([name, f"{most:,}", f"{row['sweeps']:,}", f"{seconds:.2f} s", reached, gap])
-    head = ["instance", "chains", "sweeps", "time", "lowest known energy found", "mean gap to it"]
-    return f"{study['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{pipes(head, body)}"
 
 
 LOOKS = {

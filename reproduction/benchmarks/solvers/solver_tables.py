@@ -37,14 +37,6 @@ def exact():
     return crossed(("spins", "rows"), cells)
 
 
-def gpu():
-    body = (
-        [f"{row['scale']:g}", f"{row['descent_64_flips_ms']:.2f} ms", f"{row['auto_ms']:.2f} ms"]
-        for row in results("gpu")["projection"]
-    )
-    return pipes(["scale κ", "64 flips", "auto"], body)
-
-
 def cost():
     study, body = results("qpu_cost"), []
     for row in study["results"]:

@@ -22,16 +22,16 @@ def test_every_marked_block_of_a_document_is_what_the_measurements_make(document
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace("<!-- gpu -->\n", ""),
-        lambda text: text.replace("<!-- gpu -->", "<!-- tpu -->"),
-        lambda text: text + "\n<!-- gpu -->\n<!-- end -->\n",
+        lambda text: text.replace("<!-- exact -->\n", ""),
+        lambda text: text.replace("<!-- exact -->", "<!-- tpu -->"),
+        lambda text: text + "\n<!-- exact -->\n<!-- end -->\n",
         lambda text: text.replace("<!-- end -->", "", 1),
         lambda text: "",
     ],
 )
 def test_a_document_without_its_markers_is_refused(documents, change):
     text = (ROOT / "docs" / "qubo.md").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=r"docs/qubo.md must have each of the blocks constraint_problems, layer,"):
+    with pytest.raises(ValueError, match=r"docs/qubo.md must have each of the blocks constraint_problems, dense"):
         documents["written"]("docs/qubo.md", change(text))
 
 
