@@ -4,7 +4,7 @@ from lazy import Lazy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
 from qpsbgd.nn import BinaryLinear
 
 accelerate = Lazy("accelerate")
@@ -12,6 +12,7 @@ accelerate = Lazy("accelerate")
 OPTIMIZERS = {
     "ridge": lambda parameters, **options: QPSBGD(parameters, **options),
     "spins": lambda parameters, **options: QPSBGD(parameters, projection="spins", **options),
+    "qubo descent": lambda parameters, **options: QuboDescent(parameters, 0.2, **options),
     "BinaryConnect": lambda parameters, **options: BinaryConnect(parameters, **options),
     "ProxQuant": lambda parameters, **options: ProxQuant(parameters, **options),
 }

@@ -6,7 +6,7 @@ from lazy import Lazy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
 from qpsbgd.nn import BinaryLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:The number of training batches")
@@ -16,6 +16,7 @@ lightning, plugins = Lazy("lightning"), Lazy("lightning.pytorch.plugins")
 OPTIMIZERS = {
     "ridge": lambda model, **options: QPSBGD(model, **options),
     "spins": lambda model, **options: QPSBGD(model, projection="spins", **options),
+    "qubo descent": lambda model, **options: QuboDescent(model, 0.2, **options),
     "BinaryConnect": lambda model, **options: BinaryConnect(model, **options),
     "ProxQuant": lambda model, **options: ProxQuant(model, **options),
 }

@@ -6,7 +6,7 @@ import torch
 from lazy import Lazy
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
 from qpsbgd.nn import BinaryLinear
 
 model_selection, skorch = Lazy("sklearn.model_selection"), Lazy("skorch")
@@ -44,6 +44,7 @@ def classifier(optimizer=QPSBGD, **options):
         (QPSBGD, {"optimizer__projection": "spins"}),
         (QPSBGD, {"optimizer__param_groups": [("layers.1*", {"lr": 0.05})]}),
         (BinaryConnect, {}),
+        (QuboDescent, {"lr": 0.05}),
         (ProxQuant, {"lr": 0.1, "optimizer__steps": 65}),
     ],
 )

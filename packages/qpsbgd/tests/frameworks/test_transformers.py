@@ -6,7 +6,7 @@ from lazy import Lazy
 from torch import nn
 
 import qpsbgd
-from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd import QPSBGD, BinaryConnect, QuboDescent
 from qpsbgd.nn import BinaryLinear, convert
 
 transformers, huggingface = Lazy("transformers"), Lazy("qpsbgd.nn.huggingface")
@@ -14,6 +14,7 @@ transformers, huggingface = Lazy("transformers"), Lazy("qpsbgd.nn.huggingface")
 OPTIMIZERS = {
     "ridge": lambda model: QPSBGD(model, real={"lr": 1e-2}),
     "spins": lambda model: QPSBGD(model, projection="spins", real={"lr": 1e-2}),
+    "qubo descent": lambda model: QuboDescent(model, 0.4, real={"lr": 1e-2}),
     "BinaryConnect": lambda model: BinaryConnect(model.parameters(), real={"lr": 1e-2}),
 }
 

@@ -11,7 +11,7 @@ import torch
 from small_networks import Counting, assert_equal, backward, latent, small_model, train
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, Bop, ProxQuant, StraightThrough
+from qpsbgd import QPSBGD, BinaryConnect, Bop, ProxQuant, QuboDescent, StraightThrough
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Polar, Printed, Ridge, Spins
 
@@ -32,6 +32,7 @@ OPTIMIZERS = {
     "ProxQuant": ProxQuant,
     "StraightThrough": StraightThrough,
     "Bop": Bop,
+    "QuboDescent": QuboDescent,
 }
 CONFIGURED = {
     **OPTIMIZERS,
@@ -44,6 +45,10 @@ CONFIGURED = {
     "spins, annealing": projected(lambda: Spins(solver="annealing")),
     "spins, a solver with state": projected(lambda: Spins(solver=Counting())),
     "printed, momentum": projected(Printed, momentum=0.9),
+    "QuboDescent, windows": by(QuboDescent, window=2),
+    "QuboDescent, annealing": by(QuboDescent, solver="annealing", memory=0.5),
+    "QuboDescent, a solver with state": by(QuboDescent, solver=Counting(), window=3),
+    "QuboDescent, schedule": by(QuboDescent, steps=9),
     "printed, literal": projected(lambda: Printed(scale="literal"), clip=None),
     "printed, annealing": projected(lambda: Printed(solver="annealing")),
     "printed, a solver with state": projected(lambda: Printed(solver=Counting())),
@@ -207,7 +212,7 @@ def test_groups_have_rates_of_their_own(make):
     ended = train(model, make([{"params": model[0], "lr": 0.3}, {"params": [model[2]]}], lr=0.1), [0])
     alike = [train(other, make(other, lr=lr), [0]) for other, lr in ((first, 0.3), (second, 0.1))]
     assert_equal(ended, [alike[0][0], alike[1][1]])
-    assert isinstance(make(model), Bop) or not any(map(torch.equal, *alike))  # Bop flips or does not
+    assert isinstance(make(model), Bop | QuboDescent) or not any(map(torch.equal, *alike))  # they flip or do not
 
 
 @every

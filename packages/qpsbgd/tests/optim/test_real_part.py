@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant, check_claimed
+from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant, QuboDescent, check_claimed
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.rates import schedule
 
 OPTIMIZERS = {
     "ridge": lambda given, **options: QPSBGD(given, **options),
     "spins": lambda given, **options: QPSBGD(given, projection="spins", **options),
+    "QuboDescent": lambda given, **options: QuboDescent(given, **options),
     "BinaryConnect": lambda given, **options: BinaryConnect(given, **options),
     "ProxQuant": lambda given, **options: ProxQuant(given, **options),
 }

@@ -10,12 +10,14 @@ import torch
 from qpsbgd.parallel.distributed_solver import DistributedSolver
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Printed, Ridge, Spins
+from qpsbgd.projections.weights import Weights
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 
 PRINTED = {"projection": Printed(scale=1.0), "momentum": 0.9, "lr": 0.05, "clip": None}
 SPINS = {"projection": Spins(refresh=2), "lr": 0.05, "clip": None}
 RIDGE = {"projection": Ridge(refresh=2), "lr": 0.05}
+WEIGHTS = {"projection": Weights(refresh=2), "lr": 0.3, "momentum": 0.5, "clip": None}
 ALL = {"printed": PRINTED, "spins": SPINS, "ridge": RIDGE}
 
 
@@ -49,6 +51,10 @@ CASES = {
     "ridge": (RIDGE, "dense"),
     "ridge, blocks": ({**RIDGE, "projection": Ridge(refresh=2, block=5)}, "dense"),
     "ridge, convolutional": (RIDGE, "convolutional"),
+    "weights": (WEIGHTS, "dense"),
+    "weights, convolutional": (WEIGHTS, "convolutional"),
+    "weights, exact": ({**WEIGHTS, "projection": Weights(refresh=2, solver="exact")}, "dense"),
+    "weights, windows": ({**WEIGHTS, "projection": Weights(refresh=2, solver="exact", window=3)}, "dense"),
     "ridge, sampled rows": ({**RIDGE, "projection": Ridge(refresh=2, rows=64)}, "convolutional"),
 }
 

@@ -5,11 +5,13 @@ import rank_runs
 import torch
 
 from qpsbgd.projections import Ridge, Spins
+from qpsbgd.projections.weights import Weights
 
 pytestmark = pytest.mark.slow
 
 RIDGE = {"projection": Ridge(refresh=2), "lr": 0.05}
 SPINS = {"projection": Spins(refresh=2), "lr": 0.05}
+WEIGHTS = {"projection": Weights(refresh=2), "lr": 0.3, "momentum": 0.5, "clip": None}
 CASES = {
     "ridge": {"options": RIDGE},
     "ridge, blocks": {"options": {**RIDGE, "projection": Ridge(refresh=2, block=5)}},
@@ -31,6 +33,10 @@ CASES = {
     "spins, warm": {"options": {**SPINS, "projection": Spins(refresh=3, bits=2)}, "warm": True},
     "spins, convolutional": {"options": SPINS, "kind": "convolutional"},
     "spins, polar": {"options": {**SPINS, "projection": Spins(refresh=2, target="polar")}},
+    "weights": {"options": WEIGHTS},
+    "weights, outputs without gradient": {"options": WEIGHTS, "dead": True},
+    "weights, windows": {"options": {**WEIGHTS, "projection": Weights(refresh=2, solver="exact", window=3)}},
+    "weights, convolutional": {"options": WEIGHTS, "kind": "convolutional"},
     "BinaryConnect": {"options": {"lr": 0.05, "real": True}, "way": "binaryconnect"},
     "ProxQuant": {"options": {"lr": 0.05, "steps": 20}, "way": "proxquant"},
     "StraightThrough": {"options": {"update": "sgd"}, "way": "straight_through"},
@@ -56,7 +62,9 @@ def test_sharded_ranks_take_the_steps_of_one_process(name, size, processes):
     assert_same(processes.run(size, rank_runs.sharded_run, **CASES[name]), rank_runs.sharded_run(0, 1, **CASES[name]))
 
 
-@pytest.mark.parametrize("name", ["ridge", "polar", "spins", "spins, warm", "spins, exact, two bits", "BinaryConnect"])
+@pytest.mark.parametrize(
+    "name", ["ridge", "polar", "spins", "weights", "spins, warm", "spins, exact, two bits", "BinaryConnect"]
+)
 def test_a_rank_without_output_units_takes_part(name, processes):
     assert_same(processes.run(4, rank_runs.sharded_run, **CASES[name]), rank_runs.sharded_run(0, 1, **CASES[name]))
 

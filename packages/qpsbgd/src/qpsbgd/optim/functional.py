@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import Direction, LayerInputs, Projection
+from qpsbgd.projections.protocol import has_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ def qpsbgd(
     before()
     for update, direction in directions.items():
         rate = update.lr if skip is None else torch.where(skip, 0.0, update.lr)
-        moving = _has_gradient(update.inputs)
+        moving = has_gradient(update.inputs)
         if isinstance(rate, Tensor):
             update.weight.sub_(rate * moving * direction.values)
         else:
@@ -62,12 +63,6 @@ def qpsbgd(
         _keep(update.inputs.state, direction.state, skip)
         _keep(update.inputs.cached, direction.cached, skip)
     return [directions[update] for update in updates]
-
-
-def _has_gradient(inputs: LayerInputs) -> Tensor:
-    """Whether any entry of a layer's gradient is not zero, on the device: what memory has left is no reason to move."""
-    count = torch.count_nonzero(inputs.grad)
-    return (count if inputs.shards is None else inputs.shards.all_gather(count)).any()
 
 
 def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:

@@ -25,7 +25,6 @@ from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
-from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -279,8 +278,7 @@ class QPSBGD(BinaryOptimizer):
             if not hasattr(solver, "estimate"):
                 raise TypeError(f"{solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
             layers = [layer for group, layer in self._members() if group["projection"] is projection]
-            blocks = [Blocks.of(layer, projection.block) for layer in layers if projection.vectors]
-            shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
+            shapes = [shape for layer in layers if projection.vectors for shape in projection.family_shapes(layer)]
             if shapes:
                 costs.append(solver.estimate(shapes) * (projection.vectors * steps))
         return sum(costs[1:], costs[0])

@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.real_part import Real
-from qpsbgd.projections.weights import Weights
-from qpsbgd_qubo.solvers.options import Number
+from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
+from qpsbgd.solvers import Solver
+from qpsbgd_qubo.solvers.options import NOT_NEGATIVE
+
+DEFAULT_FLIPS = 0.02
 
 
 class QuboDescent(QPSBGD):
     """Chooses the binary weights by QUBOs; there are no latent weights, and no learning rate.
 
-        W_j ← lower ⟨Ḡ_j − c A W̄_j, w⟩ + (c/2) wᵀ A w   over w ∈ {−1, +1}ⁿ
+        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀)
 
-    Weights keep their size, and only their signs mean anything.
+    for every output unit, with its present weights w₀; see `qpsbgd.projections.weights.Weights`. The magnitudes of a
+    layer's `weight` stay as they are, only signs change; `deploy.pack` saves a bit per weight.
 
     Args:
-        params: A model, binary layers, parameters, or parameter groups.
+        params: As for `QPSBGD`.
+        flips: The share of the weights that flip in a step at the beginning, 0.02 by default.
         steps: Total number of training steps, over which the share of flips falls to zero by a cosine.
-        flips: The share of the weights that flip in a step at the beginning; parameter groups have it as "lr".
-        memory: β of the running means of gradients and weights.
-        max_flips: Most flips per column, block and step.
-        couplings: Whether the model has couplings; without, W ← sign(W̄ − Ḡ/c).
-        direction: "mean" for the mean gradient, "polar" for its polar factor, each unit divided by its rms.
-        unit_power: c of a unit is that of the layer times (rms of its mean gradient / that of the layer)^unit_power.
+        solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
+        window: Solve in each step for the so many weights per output unit that gain most by flipping alone, all others
+            fixed: problems for exact solvers and annealers, whatever the width of the layer. None for all weights.
+        memory: β of the mean gradient.
+        warmup: As for `QPSBGD`.
         real: As for `QPSBGD`.
+        lr: `flips`, by the name that parameter groups, schedulers and frameworks have for it.
     """
 
     def __init__(
         self,
         params: Layers,
+        flips: float | None = None,
         *,
         steps: int | None = None,
-        flips: float = 0.02,
+        solver: str | Solver | None = None,
+        window: int | None = None,
         memory: float = 0.98,
-        max_flips: int = 24,
-        couplings: bool = True,
-        direction: Literal["mean", "polar"] = "mean",
-        unit_power: float = 0.0,
+        warmup: float | None = None,
         real: Real = None,
+        lr: float | None = None,
     ) -> None:
-        Number(least=0, most=0.5).checked("flips", flips)
-        projection = Weights(max_flips=max_flips, couplings=couplings, direction=direction, unit_power=unit_power)
+        if flips is not None and lr is not None:
+            raise TypeError("flips and lr are the same; give one of them")
+        if flips is not None:
+            NOT_NEGATIVE.checked("flips", flips)
+        share = next((given for given in (flips, lr) if given is not None), DEFAULT_FLIPS)
+        chosen = solver if solver is not None else "exact" if window is not None else WEIGHT_DESCENT
+        projection = Weights(solver=chosen, window=window)
         super().__init__(
             params,
-            flips,
+            share,
             projection,
             momentum=memory,
             clip=None,
             steps=steps,
-            warmup=0.0,
+            warmup=warmup,
             relative=False,
             real=real,
         )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
+        for group in state_dict["param_groups"]:
+            if "projection" in group and group["projection"].get("name") != Weights.name:
+                raise ValueError(self._foreign("it is one of QPSBGD"))
+        super().load_state_dict(state_dict)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord
+from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
@@ -131,6 +132,11 @@ class Projection(ABC):
         """Binary vectors per column in a step: the number of calls of the solver."""
         return 0 if self.solver is None else 1
 
+    def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
+        """Spins and columns of the families that a layer makes in one call of the solver."""
+        blocks = Blocks.of(layer, self.block)
+        return [(blocks.width, blocks.outputs)] * blocks.count
+
     @property
     def absolute(self) -> bool:
         """Whether directions depend on the size of the output gradients."""
@@ -212,6 +218,12 @@ def mean_gradient(inputs: LayerInputs) -> Tensor:
         return grad.clone()
     check_fits(inputs.layer, last, grad)  # without momentum, too: the rest of the state would not fit either
     return torch.lerp(grad, last, inputs.momentum) if inputs.momentum else grad.clone()
+
+
+def has_gradient(inputs: LayerInputs) -> Tensor:
+    """Whether any entry of a layer's gradient is not zero, on the device: what memory has left is no reason to move."""
+    count = torch.count_nonzero(inputs.grad)
+    return (count if inputs.shards is None else inputs.shards.all_gather(count)).any()
 
 
 def of_moving_units(mean: Tensor, grad: Tensor) -> Tensor:

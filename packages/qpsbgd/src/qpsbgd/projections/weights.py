@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,42 +13,62 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.polar import orthogonal_factors
-from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection, check_fits, of_moving_units
-from qpsbgd.projections.system import block_moments, normalized, system_matrix
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection, check_fits, has_gradient
+from qpsbgd.projections.solving import solved
+from qpsbgd.projections.system import block_moments, system_matrix
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import make_solver
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, check_options
+from qpsbgd_qubo.solvers.search import tensor_descent
+from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
 
+WEIGHT_DESCENT = Descent(max_flips=24, warm=True)
+"""The solver of weights: from where they stand, the flips that lower the energy most."""
 STEERING = 0.05
 """c ← c · (flips / wanted)^STEERING in every step."""
 FARTHEST = 20.0
 """The largest factor between flips and wanted ones that counts."""
 REACHABLE = 1.5
-"""Flips that are allowed per column for every wanted one: c cannot raise the share above what is allowed."""
+"""Flips that are possible per column for every wanted one: c cannot raise the share above what is possible."""
 
 
 @dataclass(frozen=True)
 class Weights(Projection):
-    """The weights that lower the layer's model of the loss, from where they stand.
+    """The weights that lower a layer's model of the loss, from where they stand.
 
-        W_j ← lower ⟨Ḡ_j − c A W̄_j, w⟩ + (c/2) wᵀ A w   over w ∈ {−1, +1}ⁿ,   A = Q̄ / mean(diag Q̄)
+        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = Q̄ / mean(diag Q̄)
 
-    Ḡ and W̄ are running means of the gradient, divided by its root mean square over the layer, and of the binary
-    weights. c is steered so that the rate of the parameter group is the share of weights that flip in a step.
+    per column, with its present weights w₀. F is the mean gradient as the model predicts it at w₀: the running mean of
+    the gradients, to each of which c A Δw is added for every flip made since. c is steered so that the rate of the
+    parameter group is the share of the weights that flip in a step. All columns of a layer have the same c A: a family.
+
+    Args:
+        solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
+            have no lower energy than w₀ are not taken.
+        window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
+            for all of them.
+        memory: Share of Q̄ that is kept at a renewal.
+        refresh: Steps between renewals of Q̄.
     """
 
     name = "weights"
     capabilities = Capabilities(
         momentum=0.98,
         takes_rate=True,
-        state_names=("gradient", "weights", "gram", "step", "refreshes", "curvature"),
+        state_names=("gradient", "gram", "step", "refreshes", "curvature"),
+        sharded={"gradient": 0},
     )
 
-    max_flips: int = field(default=24, kw_only=True)
-    couplings: bool = field(default=True, kw_only=True)
-    direction: Literal["mean", "polar"] = field(default="mean", kw_only=True)
-    unit_power: float = field(default=0.0, kw_only=True)
-    """c of a unit is that of the layer times (rms of its mean gradient / that of the layer)^unit_power."""
+    solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
     refresh: int = field(default=20, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, window=AT_LEAST_ONE_OR_NONE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+        object.__setattr__(self, "solver", make_solver(self.solver))
 
     def records_at(self, step: int) -> bool:
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
@@ -63,84 +83,167 @@ class Weights(Projection):
         """Whether a layer has a Q̄."""
         return inputs.record is not None or "gram" in inputs.state
 
+    def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
+        """Windows, if there are any, are families of one column each."""
+        shapes = super().family_shapes(layer)
+        return shapes if self.window is None else [(min(self.window, n), m) for n, m in shapes]
+
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """2 Ω where a weight flips, and zero elsewhere."""
-        return [self._direction(layer) for layer in inputs]
+        steps = [_Step.of(self, layer) for layer in inputs]
+        moving = [step for step in steps if step.wanted > 0 and step.spins.numel()]
+        if self.window is None and self.solver.warm:
+            for step in moving:
+                step.descend(self.solver)
+        else:
+            parts = [step.windows(self.window) if self.window else step.families() for step in moving]
+            answers = iter(solved(self.solver, [family for part in parts for family in part]))
+            for step, part in zip(moving, parts, strict=True):
+                step.take(part, [next(answers) for _ in part])
+        return [step.direction() for step in steps]
 
-    def _direction(self, inputs: LayerInputs) -> Direction:
-        blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
-        latent = inputs.layer.weight.detach()
-        spins = torch.where(latent >= 0, 1.0, -1.0).to(inputs.grad)
+    def most_flips(self, width: int) -> int:
+        """Weights of a column that can flip in a step."""
+        limit = self.solver.max_flips if isinstance(self.solver, Descent) else None
+        return min(width if one is None else one for one in (width, self.window, limit))
+
+
+@dataclass(eq=False)
+class _Step:
+    """A layer's step; tensors come by block, (count, m, n) or (count, n, n). Energies are divided by c."""
+
+    inputs: LayerInputs
+    weight: Tensor  # the latent weights, of which only the signs mean anything
+    blocks: Blocks
+    state: dict[str, Any]
+    cached: dict[str, Any]
+    start: Tensor
+    spins: Tensor
+    slopes: Tensor  # F / c
+    wanted: float  # share of the weights
+    after: Tensor | None = None  # F / c after the flips, where the search knows it
+    solutions: list[Solution] = field(default_factory=list)
+    at: Tensor | None = None  # the windows' weights
+
+    @classmethod
+    def of(cls, projection: Weights, inputs: LayerInputs) -> _Step:
+        """The step before any weight has flipped."""
+        blocks = Blocks.of(inputs.layer, projection.block, len(inputs.grad))
         state, cached = dict(inputs.state) or {"step": 0, "refreshes": 0}, dict(inputs.cached)
         state["step"] += 1
-        for name, new in {"gradient": inputs.grad, "weights": spins}.items():
-            state[name] = _mean(inputs.layer, state.get(name), new, inputs.momentum, state["step"])
+        state["gradient"] = _mean(inputs.layer, state.get("gradient"), inputs.grad, inputs.momentum, state["step"])
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
             state["refreshes"] += 1
             moments = inputs.record.sums / inputs.record.rows
-            state["gram"] = _mean(inputs.layer, state.get("gram"), moments, self.memory, state["refreshes"])
+            state["gram"] = _mean(inputs.layer, state.get("gram"), moments, projection.memory, state["refreshes"])
             cached = {}
         if "matrix" not in cached:
             cached["matrix"] = system_matrix(state["gram"], 0.0, blocks)
-        matrix = cached["matrix"] if self.couplings else torch.eye(blocks.width).to(spins).expand(blocks.count, -1, -1)
-        if not inputs.rate:
-            return Direction(torch.zeros_like(latent), state, cached)
-        gradient = blocks.weights(self._target(state["gradient"], inputs.grad, blocks))
-        start, mean = blocks.weights(spins), blocks.weights(state["weights"])
-        wanted = min(inputs.rate, self.max_flips / (REACHABLE * blocks.width))
-        if "curvature" not in state:
-            state["curvature"] = _first_curvature(start * gradient, matrix, wanted)
-        curvature = state["curvature"]
-        if self.couplings:
-            quadratic = curvature * matrix
-            flipped = lower(quadratic, torch.baddbmm(gradient, mean, quadratic, alpha=-1), start, self.max_flips)
-        else:
-            flipped = start * (gradient - curvature * mean) > 0
-        share = flipped.sum() / (wanted * latent.numel())
-        state["curvature"] = curvature * share.clamp(1 / FARTHEST, FARTHEST) ** STEERING
-        away = torch.where(latent == 0, torch.finfo(latent.dtype).tiny, 2 * latent)  # the sign of zero is +1
-        return Direction(torch.where(blocks.merged(flipped, latent), away, 0), state, cached)
+        weight: Any = inputs.layer.weight.detach()
+        weight = weight if inputs.shards is None else weight.to_local()
+        start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
+        wanted = min(inputs.rate, projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
+        if not bool(has_gradient(inputs)):
+            wanted = 0.0
+        gradient = blocks.weights(state["gradient"])
+        if "curvature" not in state and wanted:
+            state["curvature"] = _first_curvature(inputs, start * gradient, cached["matrix"], wanted)
+        slopes = (gradient / state["curvature"] if wanted else gradient).contiguous()
+        return cls(inputs, weight, blocks, state, cached, start, start.clone(), slopes, wanted)
 
-    def _target(self, mean: Tensor, grad: Tensor, blocks: Blocks) -> Tensor:
-        """Ḡ in the model, with root mean square 1."""
-        if self.direction == "polar":
-            whole = Blocks(blocks.groups, blocks.inputs, blocks.outputs, 1)
-            (factor,) = orthogonal_factors([whole.weights(of_moving_units(mean, grad))])
-            mean = whole.merged(factor, mean)
-        if power := 1.0 if self.direction == "polar" else self.unit_power:
-            mean = normalized(of_moving_units(mean, grad))
-            sizes = mean.flatten(1).square().mean(1).sqrt().reshape(-1, *(1,) * (mean.ndim - 1))
-            mean = mean / torch.where(sizes > 0, sizes, 1) ** power
-        return normalized(mean)
+    @property
+    def matrix(self) -> Tensor:
+        """A."""
+        matrix: Tensor = self.cached["matrix"]
+        return matrix
+
+    @property
+    def linear(self) -> Tensor:
+        """The linear part of the family ½ wᵀ A w + sᵀ w."""
+        return torch.baddbmm(self.slopes, self.start, self.matrix, alpha=-1)
+
+    def descend(self, solver: Descent) -> None:
+        """Flip what lowers the energy most, from where the weights stand."""
+        if not self.spins.is_cpu:
+            ends = [
+                tensor_descent.improved(family, start.T.contiguous(), **solver.limits(len(start.T))).spins.T
+                for family, start in zip(self.families(), self.start, strict=True)
+            ]
+            self.spins = torch.stack(ends)
+            return
+        if "couplings" not in self.cached:
+            couplings, reaches = zip(*(hollow_couplings(matrix / 2) for matrix in self.matrix), strict=True)
+            self.cached["couplings"], self.cached["reach"] = torch.stack(couplings), torch.stack(reaches)
+        fields = self.slopes - self.start * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+        largest = torch.linalg.vector_norm(self.slopes, torch.inf, dim=-1)
+        gains = thresholds(self.cached["reach"][:, None], largest)
+        for parts in zip(self.cached["couplings"], fields, self.spins, gains, strict=True):
+            solver.lower(*(part.numpy() for part in parts))
+        self.after = fields + self.spins * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+
+    def families(self) -> list[QuboFamily]:
+        """One per block."""
+        pairs = zip(self.matrix / 2, self.linear, strict=True)
+        return [QuboFamily.trusted(own, s.T.contiguous(), s.new_zeros(len(s))) for own, s in pairs]
+
+    def windows(self, width: int) -> list[QuboFamily]:
+        """One per column, of the `width` weights that gain most by flipping alone."""
+        gains = self.start * self.slopes - self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+        self.at = gains.topk(min(width, gains.shape[-1]), -1).indices
+        block = torch.arange(len(gains), device=gains.device)[:, None, None, None]
+        matrix = self.matrix[block, self.at[..., :, None], self.at[..., None, :]]  # (count, m, k, k)
+        start, slopes = (part.gather(-1, self.at) for part in (self.start, self.slopes))
+        linear = slopes - (matrix @ start[..., None])[..., 0]
+        pairs = zip(matrix.flatten(0, 1) / 2, linear.flatten(0, 1), strict=True)
+        return [QuboFamily.trusted(own, s[:, None], s.new_zeros(1)) for own, s in pairs]
+
+    def take(self, families: Sequence[QuboFamily], solutions: list[Solution]) -> None:
+        """The answers, in those columns where they have a lower energy than the weights."""
+        self.solutions = solutions
+        before = self.start if self.at is None else self.start.gather(-1, self.at).flatten(0, 1)[:, None]
+        taken = []
+        for family, solution, old in zip(families, solutions, before, strict=True):
+            new, old = solution.spins, old.T
+            # E(g) − E(h) = (g − h)ᵀ (Q (g + h) + s): more exact than two large energies
+            change = ((new - old) * (family.quadratic @ (new + old) + family.linear)).sum(0)
+            taken.append(torch.where(change < 0, new, old).T)
+        ends = torch.stack(taken)
+        self.spins = ends if self.at is None else self.start.scatter(-1, self.at, ends.reshape(self.at.shape))
+
+    def direction(self) -> Direction:
+        """The direction, and what to keep: F as the model predicts it after the flips, and c for the next step."""
+        flipped = self.blocks.merged(self.spins != self.start, self.weight)
+        state = self.state
+        if self.wanted:
+            after = self.after
+            if after is None:
+                after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
+            state["gradient"] = self.blocks.merged(state["curvature"] * after, state["gradient"])
+            counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
+            if self.inputs.shards is not None:
+                counts = self.inputs.shards.all_gather(counts).sum(0)
+            ratio = counts[0] / (self.wanted * counts[1])
+            state["curvature"] = state["curvature"] * ratio.clamp(1 / FARTHEST, FARTHEST) ** STEERING
+        away = torch.where(self.weight == 0, torch.finfo(self.weight.dtype).tiny, 2 * self.weight)  # sign(0) is +1
+        figures = partial(self._figures, flipped)
+        return Direction(torch.where(flipped, away, 0), state, self.cached, lambda: self.solutions, figures)
+
+    def _figures(self, flipped: Tensor) -> dict[str, float]:
+        return {"share": flipped.float().mean().item(), "curvature": float(self.state.get("curvature", 0.0))}
 
 
-def lower(quadratic: Tensor, linear: Tensor, start: Tensor, max_flips: int) -> Tensor:
-    """Which spins flip in a descent of ⟨s, w⟩ + ½ wᵀ Q w for Q (count, n, n), s and the start (count, m, n).
-
-    All columns side by side flip the spin that gains most, until none does or `max_flips` flips are made; nothing waits
-    for a GPU.
-    """
-    spins = start.clone()
-    fields = torch.baddbmm(linear, spins, quadratic)
-    thresholds = quadratic.diagonal(dim1=-2, dim2=-1)[:, None]
-    count, width, _ = quadratic.shape
-    rows, first = quadratic.reshape(count * width, width), width * torch.arange(count, device=start.device)[:, None]
-    for _ in range(max_flips):
-        gain, place = torch.sub(spins * fields, thresholds).max(-1, keepdim=True)
-        step = torch.where(gain > 0, -2 * spins.gather(-1, place), 0)
-        spins.scatter_add_(-1, place, step)
-        fields.addcmul_(rows[place[..., 0] + first], step)
-    return spins != start
-
-
-def _first_curvature(gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
-    """The c at which the `wanted` share of the spins gains by flipping alone."""
+def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
+    """The mean over columns of the c at which the `wanted` share of their spins gains by flipping alone."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)[:, None]
-    ratios = torch.where(diagonal > 0, gains / torch.where(diagonal > 0, diagonal, 1), 0).flatten()
-    rank = min(len(ratios), max(1, round((1 - wanted) * len(ratios))))
-    limit = ratios.kthvalue(rank).values
-    return torch.where(limit > 0, limit, 1)
+    ratios = torch.where(diagonal > 0, gains / torch.where(diagonal > 0, diagonal, 1), 0)
+    width = ratios.shape[-1]
+    limits = ratios.kthvalue(min(width, max(1, round((1 - wanted) * width))), -1).values.clamp(min=0)
+    total = torch.stack([limits.sum(), limits.new_tensor(limits.numel())])
+    if inputs.shards is not None:
+        total = inputs.shards.all_gather(total).sum(0)
+    mean = total[0] / total[1]
+    return torch.where(mean > 0, mean, 1)
 
 
 def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, count: int) -> Tensor:
@@ -149,4 +252,3 @@ def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, c
         return new.clone()
     check_fits(layer, last, new)
     return torch.lerp(last, new, (1 - memory) / (1 - memory**count))
-
