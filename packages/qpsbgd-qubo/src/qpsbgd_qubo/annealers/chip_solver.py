@@ -110,8 +110,8 @@ class ChipSolver(ServiceSolver):
             chip = self._chip_in_use()
             raise ValueError(
                 f"a layer of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
-                f"{largest_clique(chip)}; use a classical solver, or train with a projection that has `block`, such as "
-                "Spins(solver=…, block=32)"
+                f"{largest_clique(chip)}; use a classical solver, or train with Spins(solver=…, block=32) or "
+                "QuboDescent(…, window=16)"
             )
         return tiles
 

@@ -1,0 +1,240 @@
+"""Weights as solutions of QUBOs: the formula, windows, solvers that answer badly, layers of every kind."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QuboDescent
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.projections.weights import Weights
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.solvers.search.descent import Descent
+
+
+def layer_and_rows(n=6, m=3, seed=0, **options):
+    torch.manual_seed(seed)
+    return BinaryLinear(n, m, gain=1.0, dtype=torch.float64, **options), torch.randn(40, n, dtype=torch.float64)
+
+
+def step(optimizer, layer, rows, gradient):
+    optimizer.zero_grad()
+    layer(rows).sum().backward()
+    layer.weight.grad = gradient.clone()
+    optimizer.step()
+
+
+def energies(optimizer, layer, rows, slopes, before):
+    """Of all 2ⁿ weights w of every unit, ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀)."""
+    gram = rows.T @ rows
+    matrix = gram / gram.diagonal().mean()
+    n = len(gram)
+    every = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * n)
+    away = every[None] - before[:, None]
+    linear = (away * slopes[:, None]).sum(-1)
+    return linear, 0.5 * (away @ matrix * away).sum(-1), every
+
+
+def test_an_exact_solver_gives_the_weights_of_lowest_energy():
+    layer, rows = layer_and_rows()
+    optimizer = QuboDescent(layer, 0.3, solver="exact", memory=0.9)
+    before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
+    step(optimizer, layer, rows, gradient)
+    # c of the first step is such that a share of 0.3 gains by flipping alone, by unit
+    matrix = rows.T @ rows
+    diagonal = matrix.diagonal() / matrix.diagonal().mean()
+    c = (before * gradient / diagonal).kthvalue(4, -1).values.clamp(min=0).mean()
+    linear, square, every = energies(optimizer, layer, rows, gradient, before)
+    best = every[(linear + c * square).argmin(1)]
+    assert not torch.equal(best, before)
+    assert torch.equal(layer.binary_weight, best)
+    # F follows the flips as the model predicts
+    predicted = gradient + c * (best - before) @ matrix / matrix.diagonal().mean()
+    torch.testing.assert_close(optimizer.state[layer.weight]["gradient"], predicted)
+
+
+def test_the_mean_gradient_is_that_of_the_surrogates_of_all_steps():
+    """The mean over steps of ⟨g, w⟩ + (c/2) (w − wₜ)ᵀ A (w − wₜ) has the slope F at the present weights."""
+    layer, rows = layer_and_rows()
+    beta = 0.8
+    optimizer = QuboDescent(layer, 0.3, memory=beta)
+    gram = rows.T @ rows
+    matrix, kept = gram / gram.diagonal().mean(), []
+    for _ in range(4):
+        before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
+        step(optimizer, layer, rows, gradient)
+        state = optimizer.state[layer.weight]
+        weight = (1 - beta) / (1 - beta ** state["step"])
+        kept = [(share * (1 - weight), *rest) for share, *rest in kept] + [(weight, gradient, [])]
+        # c of this step, from how F changed
+        flips = layer.binary_weight - before
+        assert flips.any()
+        drop = state["gradient"] - sum(share * (own + sum(others)) for share, own, others in kept)
+        c = (drop * (flips @ matrix)).sum() / (flips @ matrix).square().sum()
+        torch.testing.assert_close(drop, c * flips @ matrix)
+        for _, _, others in kept:
+            others.append(c * flips @ matrix)
+
+
+@pytest.mark.parametrize("solver", [None, "exact", "annealing"])
+def test_windows_leave_all_other_weights_where_they_are(solver):
+    layer, rows = layer_and_rows(n=9, m=4)
+    optimizer = QuboDescent(layer, 0.2, window=3, solver=solver)
+    before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
+    gram = rows.T @ rows
+    diagonal = gram.diagonal() / gram.diagonal().mean()
+    step(optimizer, layer, rows, gradient)
+    flipped = layer.binary_weight != before
+    assert flipped.any() and flipped.sum(1).max() <= 3
+    c = (before * gradient / diagonal).kthvalue(7, -1).values.clamp(min=0).mean()  # 3 / 1.5 of 9 can flip
+    window = (before * gradient / c - diagonal).topk(3).indices
+    assert not flipped.scatter(1, window, False).any()
+    assert len(optimizer.solutions) == 4 and all(one.spins.shape == (3, 1) for one in optimizer.solutions)
+
+
+def test_a_window_as_wide_as_the_layer_is_the_whole_problem():
+    layer, rows = layer_and_rows()
+    other, gradient = copy.deepcopy(layer), torch.randn_like(layer.weight)
+    step(QuboDescent(layer, 0.1, solver="exact"), layer, rows, gradient)
+    step(QuboDescent(other, 0.1, solver="exact", window=50), other, rows, gradient)
+    assert torch.equal(layer.weight, other.weight)
+
+
+class Worst(Solver):
+    """Answers with the highest energy there is."""
+
+    def _solve(self, family):
+        return Solution.of(family, -Descent()._solve(family * -1.0).spins * -1.0, solver="worst")
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_answers_worse_than_the_weights_are_not_taken(window):
+    layer, rows = layer_and_rows()
+    before = layer.weight.detach().clone()
+    step(QuboDescent(layer, 0.3, solver=Worst(), window=window), layer, rows, torch.randn_like(layer.weight))
+    assert torch.equal(layer.weight, before)
+
+
+def test_the_default_descends_from_the_weights_and_stops_after_its_flips():
+    layer, rows = layer_and_rows(n=40, m=5)
+    before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
+    other = copy.deepcopy(layer)
+    step(QuboDescent(layer, 0.3, solver=Descent(max_flips=2, warm=True)), layer, rows, 10 * gradient)
+    assert (layer.binary_weight != before).sum(1).max() == 2
+    step(QuboDescent(other, 0.3), other, rows, 10 * gradient)
+    assert 2 < (other.binary_weight != before).sum(1).max() <= 24
+
+
+def test_only_signs_change():
+    layer, rows = layer_and_rows(n=12, m=8)
+    sizes = layer.weight.detach().abs()
+    optimizer = QuboDescent(layer, 0.2)
+    for _ in range(5):
+        step(optimizer, layer, rows, torch.randn_like(layer.weight))
+        assert torch.equal(layer.weight.detach().abs(), sizes)
+
+
+def test_a_weight_of_zero_flips_to_minus_one():
+    layer, rows = layer_and_rows()
+    nn.init.zeros_(layer.weight)
+    step(QuboDescent(layer, 0.4), layer, rows, torch.rand_like(layer.weight) + 1)
+    assert (layer.weight < 0).any()
+
+
+@pytest.mark.parametrize("dead", ["input", "unit", "all"])
+def test_what_has_no_gradient_does_not_flip(dead):
+    layer, rows = layer_and_rows(n=8, m=4)
+    optimizer = QuboDescent(layer, 0.2, memory=0.5)
+    if dead == "input":
+        rows[:, 0] = 0.0
+    before = layer.binary_weight
+    for number in range(12):
+        gradient = torch.randn_like(layer.weight)
+        gradient[:, 0] *= dead != "input"
+        gradient[0] *= dead != "unit"
+        step(optimizer, layer, rows, gradient * (dead != "all" or number == 0))
+        if dead == "all" and number == 0:
+            before = layer.binary_weight
+    after = layer.binary_weight
+    parts = {"input": (before[:, 0], after[:, 0]), "unit": (before[0], after[0]), "all": (before, after)}
+    assert torch.equal(*parts[dead])
+
+
+def test_the_share_of_flips_follows_the_wanted_one():
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(64, 64), nn.BatchNorm1d(64), nn.Hardtanh(), BinaryLinear(64, 8))
+    x, y = torch.randn(512, 64), torch.randint(0, 8, (512,))
+    optimizer, shares = QuboDescent(model, 0.03, real=True), []
+    optimizer.observers.append(lambda layer, figures: shares.append(figures["share"]))
+    for rows in torch.randint(0, 512, (150, 64)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+    for layer in range(2):
+        assert 0.02 < sum(shares[-100 + layer :: 2]) / 50 < 0.045
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: BinaryLinear(6, 5, bits=3),
+        lambda: BinaryLinear(6, 5, scale="magnitude"),
+        lambda: BinaryLinear(6, 5, scale="learned"),
+        lambda: nn.Sequential(nn.Unflatten(1, (6, 1, 1)), BinaryConv2d(6, 6, 3, padding=1, groups=2), nn.Flatten()),
+    ],
+    ids=["bits", "magnitude", "learned", "groups"],
+)
+@pytest.mark.parametrize("options", [{}, {"window": 4}], ids=["descent", "windows"])
+def test_layers_of_every_kind_learn(layer, options):
+    torch.manual_seed(1)
+    model = nn.Sequential(layer(), nn.LazyBatchNorm1d(), nn.Hardtanh(), nn.LazyLinear(2))
+    x = torch.randn(256, 6)
+    y = (x[:, :3].sum(1) > 0).long()
+    model(x)
+    optimizer = QuboDescent(model, steps=60, real=True, **options)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert (model(x).argmax(1) == y).float().mean() > 0.75
+
+
+def test_bad_options_are_named():
+    layer = BinaryLinear(4, 2)
+    with pytest.raises(ValueError, match="window must be None or a whole number of at least 1"):
+        QuboDescent(layer, window=0)
+    with pytest.raises(ValueError, match="nosuch"):
+        QuboDescent(layer, solver="nosuch")
+    with pytest.raises(TypeError, match="flips and lr are the same"):
+        QuboDescent(layer, 0.1, lr=0.1)
+    with pytest.raises(ValueError, match="flips must be a finite number of at least 0"):
+        QuboDescent(layer, -0.1)
+    with pytest.raises(TypeError, match="uses no annealer"):
+        QuboDescent(layer).estimate()
+
+
+def test_a_window_wider_than_the_chip_is_an_error_that_names_windows():
+    layer, rows = layer_and_rows(n=300, m=2)
+    optimizer = QuboDescent(layer, solver="virtual-qpu", window=250)
+    before = layer.weight.detach().clone()
+    with pytest.raises(ValueError, match="window"):
+        step(optimizer, layer, rows, torch.randn_like(layer.weight))
+    assert torch.equal(layer.weight, before)
+
+
+def test_a_model_in_evaluation_mode_is_refused():
+    layer, rows = layer_and_rows()
+    optimizer = QuboDescent(layer)
+    layer.eval()
+    layer(rows).sum().backward()
+    with pytest.raises(RuntimeError, match="training mode"):
+        optimizer.step()
+
+
+def test_windows_have_a_cost_estimate():
+    model = nn.Sequential(BinaryLinear(784, 512), BinaryLinear(512, 10))
+    optimizer = QuboDescent(model, solver="virtual-qpu", window=16)
+    assert optimizer.estimate(10) == make_solver("virtual-qpu").estimate([(16, 522)]) * 10
+    assert Weights(window=16).family_shapes(model[0]) == [(16, 512)]
