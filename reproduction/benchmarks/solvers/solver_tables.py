@@ -38,8 +38,8 @@ def exact():
 
 
 def cost():
-    study, body = results("qpu_cost"), []
-    for row in study["results"]:
+    body = []
+    for row in results("qpu_cost")["results"]:
         packed, shared, single = (row[way] for way in ("packed", "shared", "one_by_one"))
         times = [f"{way['chip_seconds']:.3g} s" for way in (packed, shared, single)]
         factors = [f"{way['times_less_chip_time']:.0f}" for way in (packed, shared)]
@@ -47,16 +47,7 @@ def cost():
         body.append([row["what"], row["chip"], *submissions, *times, *factors])
     head = ["", "chip", "submissions", "submissions, one by one", "QPU time", "QPU time, reads shared"]
     head += ["QPU time, one by one", "times less", "times less, reads shared"]
-    run, whole = study["results"][0], study["experiment_mnist"]
-    seconds = {way: f"{whole[way]['chip_seconds']:.0f}" for way in ("packed", "shared", "one_by_one")}
-    hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
-    return (
-        f"{pipes(head, body)}\n\nAll {whole['steps']} steps on the "
-        f"virtual chip in `qpsbgd run mnist` would take {seconds['packed']} s of QPU time, {seconds['shared']} s with "
-        f"shared reads, and {seconds['one_by_one']} s one by one. Beside the QPU, {study['settings']['updates']} "
-        f"updates took this machine {hosts['host_seconds_again']} ({hosts['host_seconds']} the first time, when it "
-        f"searched for cliques), and {run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
-    )
+    return pipes(head, body)
 
 
 VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains")
