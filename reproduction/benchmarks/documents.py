@@ -41,7 +41,7 @@ DOCUMENTS = {
         *(training.step_cost, scaling.large, scaling.large_binarized),
     ),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
-    "docs/design.md": (reliability.attacked, reliability.noticed_at_once),
+    "docs/design.md": (reliability.attacked,),
     "docs/integrations.md": (training.estimators,),
     "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
     "docs/binarize.md": (
