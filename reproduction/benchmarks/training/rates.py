@@ -1,7 +1,7 @@
 """Which rate of norms and biases, and which momentum, serve today's networks? Whole runs at the defaults but for one.
 
-VGG-small and ResNet-20 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and a chain of layer norms on
-digits, all with one-bit weights; CIFAR's and the chain's first and last layers and the GPTs' heads stay real-valued.
+VGG-small and ResNet-20 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and chains of dense layers with
+norms on digits, all with one-bit weights; CIFAR's and the chain's first and last layers and the GPTs' heads stay real-valued.
 Scores are accuracies on held-back training images, or held-out nats per character, where lower is better.
 
     python benchmarks/training/rates.py [--tasks NAME …] [--budget B] [--processes N] [--into FILE]
@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.kept_rows import Rows
+from benchmarks.training.network_families import Residual
 from benchmarks.training.networks import cifar_task, classified, text_task, trained
 from benchmarks.training.training_parts import DEVICE, digits
 from torch import nn
@@ -62,14 +63,19 @@ JOBS += [
     for momentum in (0.7, 0.8, 0.9)
 ]
 CHAIN = {"dir": "default", "task": "chain", "budget": 250, "real": 0.003, "vectors": 0.03}
-JOBS += [CHAIN | {"lr": lr, "seed": seed} for lr in (None, 0.06) for seed in range(3)]
-"""The default rate of deep chains of layer norms, beside that of other networks with norms."""
+CHAINS = ("chain", "chain-bn", "chain-residual")
+JOBS += [CHAIN | {"task": task, "lr": lr, "seed": seed} for task in CHAINS for lr in (None, 0.06) for seed in range(3)]
+"""The default rate of deep chains of dense layers with norms, beside that of other networks with norms."""
 
 
-def chain(layers):
-    """Linear layers with layer norms, and no shortcuts."""
-    blocks = [(nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU()) for _ in range(layers - 1)]
-    return nn.Sequential(*(part for block in blocks for part in block), nn.Linear(64, 10))
+def chain(layers, norm=nn.LayerNorm, block=nn.Sequential):
+    """Linear layers with norms, and no shortcuts but in blocks that have them."""
+    blocks = [block(nn.Linear(64, 64), norm(64), nn.ReLU()) for _ in range(layers - 1)]
+    return nn.Sequential(*blocks, nn.Linear(64, 10))
+
+
+def residual(*parts):
+    return Residual(nn.Sequential(*parts))
 
 
 def digits_task(steps, seed, choosing):
@@ -85,6 +91,8 @@ TASKS = {
     "gpt": (partial(GPT, layers=6), text_task),
     "gptdeep": (partial(GPT, layers=12, width=192, heads=4), text_task),
     "chain": (partial(chain, 12), digits_task),
+    "chain-bn": (partial(chain, 12, nn.BatchNorm1d), digits_task),
+    "chain-residual": (partial(chain, 12, block=residual), digits_task),
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         StraightThrough,
         check_claimed,
         real_optimizer,
+        recommend,
     )
     from qpsbgd.optim.minimize import minimize
 
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "minimize",
     "real_optimizer",
+    "recommend",
     "summary",
 ]
 

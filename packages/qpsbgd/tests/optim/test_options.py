@@ -5,8 +5,9 @@ from torch import nn
 
 from qpsbgd import Bop
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.options import OptionRules, resolve_defaults
 from qpsbgd.optim.parameters import param_groups
+from qpsbgd.optim.recommend import Network
 
 GIVEN = {"lr": None, "relative": None, "warmup": None, "steps": 10_000, "clip": 1.0}
 
@@ -43,4 +44,4 @@ def test_layers_in_several_groups_count_once_in_the_order_of_the_groups():
     groups = [{"params": [second]}, {"params": [first]}, {"params": nn.Sequential(second, nn.BatchNorm1d(4))}]
     network = Network.of(param_groups(groups))
     assert list(network.layers) == [second, first]
-    assert (network.norms, network.batch_norms) == (1, 1)
+    assert network.norm_vectors == 2

@@ -6,11 +6,8 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import DEEP, Spins
-
-
-def dense(depth, norm):
-    return nn.Sequential(*(part for _ in range(depth) for part in (BinaryLinear(6, 6), norm())))
+from qpsbgd.optim.recommend import DEEP
+from qpsbgd.projections import Spins
 
 
 def convolutional(depth, norm=lambda: nn.BatchNorm2d(2)):
@@ -19,31 +16,6 @@ def convolutional(depth, norm=lambda: nn.BatchNorm2d(2)):
 
 def chosen(params, **options):
     return QPSBGD(params, steps=10, real=False, **options).param_groups[0]["projection"].name
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        (convolutional(DEEP), "polar"),
-        (convolutional(DEEP - 1), "ridge"),
-        (convolutional(DEEP, nn.Identity), "ridge"),
-        (dense(DEEP, lambda: nn.LayerNorm(6)), "polar"),
-        (dense(DEEP, lambda: nn.BatchNorm1d(6)), "ridge"),
-    ],
-)
-def test_deep_networks_with_norms_whose_layers_see_many_rows_get_the_polar_factor(model, name):
-    assert chosen(model) == name
-
-
-def test_parameters_instead_of_the_model_give_the_same_choice():
-    assert chosen(convolutional(DEEP).parameters()) == "polar"
-    assert chosen(convolutional(DEEP - 1).parameters()) == "ridge"
-
-
-def test_frozen_layers_do_not_count():
-    model = convolutional(DEEP)
-    model[0].weight.requires_grad_(False)
-    assert chosen(model) == "ridge"
 
 
 def test_a_projection_or_a_solver_that_is_given_holds():

@@ -7,6 +7,7 @@ from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import Monitor, Observation
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.qubo_descent import QuboDescent
+from qpsbgd.optim.recommend import Recommendation, recommend
 
 __all__ = [
     "QPSBGD",
@@ -18,8 +19,10 @@ __all__ = [
     "Observation",
     "ProxQuant",
     "QuboDescent",
+    "Recommendation",
     "StraightThrough",
     "check_claimed",
     "minimize",
     "real_optimizer",
+    "recommend",
 ]

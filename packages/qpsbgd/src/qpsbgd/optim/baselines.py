@@ -14,16 +14,16 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.options import Network, OptionRules, resolve_defaults
+from qpsbgd.optim.options import OptionRules, resolve_defaults
 from qpsbgd.optim.parameters import Layers, param_groups
-from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.recommend import WARMUP, Network
 from qpsbgd.optim.updates import State, Update, adam_state, directions, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
-"""The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
+"""The factor of `Network.rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
 SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
 RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(

@@ -15,11 +15,12 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.diagnostics import LeftBehind
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
-from qpsbgd.optim.options import OptionRules, plain, scale_unit
+from qpsbgd.optim.options import OptionRules, plain
 from qpsbgd.optim.parameters import NO_LAYER, ParameterSplit, check_weights
-from qpsbgd.optim.rates import schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
+from qpsbgd.optim.recommend import scale_unit
 from qpsbgd.optim.recorder import Recorder
+from qpsbgd.optim.schedule import schedule
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
@@ -85,7 +86,7 @@ class BinaryOptimizer(Optimizer):
             part = RealPart(
                 members.named(rest),
                 real,
-                norms=self._rules.norms + members.norms > 0,
+                norms=self._rules.norms,
                 scales={layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
                 depth_factor=self._rules.scale_rate_factor,
             )

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.conversion import is_norm
 from qpsbgd.nn.known_layers import layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
-from qpsbgd.optim.chains import over_batches
 from qpsbgd.parallel.shards import check_shards, is_sharded
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -35,9 +32,6 @@ class ParameterSplit:
     given: list[Tensor]  # parameters that were given themselves and are not binary weights
     inside: dict[Tensor, str]  # those of the given modules that are not binary weights, and their names there
     names: dict[Tensor, str]  # names of parameters that were given with them
-    norms: int  # normalisation layers in the given modules, or as many as the given parameters look like
-    batch_norms: int  # those in the given modules that normalise over a batch
-    modules: list[nn.Module]  # as given
 
     @classmethod
     def of(cls, params: Layers) -> ParameterSplit:
@@ -55,16 +49,7 @@ class ParameterSplit:
         weights = {layer.weight for layer in owners}
         given = [p for p in dict.fromkeys(parameters) if p not in weights]
         inside = _names_inside(modules, {layer.weight for layer in layers}.union(given))
-        norms = [part for part in parts if is_norm(part)]
-        return cls(
-            layers,
-            given,
-            inside,
-            names,
-            len(norms) + _likely_norms(parameters, owners),
-            sum(map(over_batches, norms)),
-            modules,
-        )
+        return cls(layers, given, inside, names)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
@@ -138,13 +123,6 @@ def _names_inside(modules: Iterable[nn.Module], known: set[Tensor]) -> dict[Tens
             if p not in known:
                 inside.setdefault(p, name)
     return inside
-
-
-def _likely_norms(parameters: Iterable[Tensor], owners: Iterable[BinaryLayer]) -> int:
-    """How many norms parameters look like: weight and bias are two vectors in a row, of one length."""
-    of_layers = {p for layer in owners for p in layer.parameters()}  # a layer's bias follows its matrix
-    pairs = [(a, b) for a, b in pairwise(parameters) if a not in of_layers and b not in of_layers]
-    return sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in pairs)
 
 
 def _listed(params: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,20 +18,18 @@ from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.options import Network, ProjectionRules, resolve_defaults, usual_clip
+from qpsbgd.optim.options import ProjectionRules, resolve_defaults, usual_clip
 from qpsbgd.optim.parameters import Layers, param_groups
-from qpsbgd.optim.rates import default_momentum
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.recommend import RATE, Network, momentum_of
 from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
 
-_RATE_FACTOR = 0.25
-"""The factor of `default_rate`: chosen on networks with and without norms, reproduction/results/rates.json."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -46,10 +45,9 @@ class QPSBGD(BinaryOptimizer):
 
     Args:
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights; None derives one from norms, depth and `steps` (`optim/rates.py`), relative
-            to their initial range.
+        lr: Step size of the latent weights; None takes that of `recommend`, relative to their initial range.
         projection: "ridge", "polar", "spins", "printed", or an object with its own options: `Spins(bits=2)`. None takes
-            "polar" for deep convolutional networks with norms and deep transformers, "ridge" for all others.
+            that of `recommend`.
         solver: Short for `Spins(solver=…)`; the projection is then "spins" unless given.
         momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed", and less in short runs:
             0.8 in up to 750 steps.
@@ -91,33 +89,37 @@ class QPSBGD(BinaryOptimizer):
         named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
         if solver is not None and named is not None and named().solver is None:
             raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
-        projection_given = projection is not None or solver is not None
         groups = param_groups(params)
         network = Network.of(groups)
-        chosen = default = default_projection(network.layers, norms=network.norms, batch_norms=network.batch_norms)
-        if projection_given:
-            options = {} if solver is None else {"solver": solver}
-            chosen = make_projection("spins" if projection is None else projection, **options)
-            chosen = chosen.with_network_default(default)
-        given = {
+        recommended = network.recommendation(steps)
+        chosen = recommended.projection
+        if projection is not None or solver is not None:
+            named_options = {} if solver is None else {"solver": solver}
+            chosen = make_projection("spins" if projection is None else projection, **named_options)
+            chosen = chosen.with_network_default(recommended.projection)
+        options = {
             "lr": lr,
             "projection": chosen,
-            "momentum": default_momentum(chosen.capabilities.momentum, steps=steps) if momentum is None else momentum,
+            "momentum": momentum_of(chosen, steps) if momentum is None else momentum,
             "clip": usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
         }
-        rules = ProjectionRules.of(
-            given,
-            network,
-            type(self).__name__,
-            network_default=default,
-            projection_given=projection_given,
-            momentum_given=momentum is not None,
-            clip_given=clip != "auto",
-        )
-        super().__init__(groups, resolve_defaults(given, network, rules, rate_factor=_RATE_FACTOR), real, rules)
+        arguments = {"lr": lr, "projection": projection or solver, "momentum": momentum, "warmup": warmup}
+        arguments |= {"relative": relative, "clip": None if clip == "auto" else "given"}
+        given = frozenset(name for name, value in arguments.items() if value is not None)
+        rules = ProjectionRules.of(options, network, type(self).__name__, recommended=recommended, given=given)
+        super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=RATE), real, rules)
+
+    def __repr__(self) -> str:
+        unused = self._rules.given | {"scale"}
+        if not self._real_parts or {"lr", "kind"} & set(self._real or ()):
+            unused |= {"real_lr", "vector_lr", "scale_lr"}
+        recommended = self._rules.recommended
+        reasons = {name: reason for name, reason in recommended.reasons.items() if name not in unused}
+        lines = [f"    {line}" for line in str(replace(recommended, reasons=reasons)).splitlines()]
+        return "\n".join([super().__repr__(), "What was not given is recommended for the network:", *lines])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -348,7 +350,7 @@ class QPSBGD(BinaryOptimizer):
                 if key not in restored:
                     name = description.get("name") if isinstance(description, Mapping) else None
                     if (
-                        not self._rules.projection_given
+                        "projection" not in self._rules.given
                         and kind is default
                         and name in PROJECTIONS
                         and name != kind.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
@@ -14,18 +13,11 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
+from qpsbgd.optim.recommend import REAL_RATE, vector_rate
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
-
-REAL_RATE = 3e-3
-"""The default rate of AdamW for real parameters, three times torch's: chosen in reproduction/results/rates.json."""
-VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
-"""Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
-shorter runs, at most the second: chosen by benchmarks/training/rates.py and training.py --real-rates.
-Real matrices lose with it, and so do biases of networks without norms. Learned scales of binary layers do a norm's work
-and have its rate, lowered with the depth as that of their layers (benchmarks/training/training.py --scales)."""
 
 _OURS = {
     "max_norm": (None, POSITIVE_OR_NONE),
@@ -57,7 +49,7 @@ class RealPart:
         *,
         norms: bool,  # whether the network has normalisation layers
         scales: Mapping[Tensor, float],  # learned scales among the parameters, and the units that their rates are in
-        depth_factor: float,  # by depth, on the rate of the binary layers (`optim/rates.py`)
+        depth_factor: float,  # by depth, on the rate of the binary layers (`optim/recommend.py`)
     ) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):
@@ -86,9 +78,7 @@ class RealPart:
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
         if not {"lr", "kind"} & set(options):
-            low, high = VECTOR_RATES
-            shorter = 1.0 if ours["steps"] is None else max(1.0, math.sqrt(LONG_RUN / ours["steps"]))
-            factor = min(high, low * shorter) / REAL_RATE
+            factor = vector_rate(ours["steps"]) / REAL_RATE
             ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
             ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
         self._scales = dict(scales)

@@ -6,12 +6,10 @@ A new projection is one file with a subclass of `Projection`, mostly of `SystemP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.projections.polar import Polar
 from qpsbgd.projections.printed import Printed
 from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection
@@ -24,26 +22,6 @@ PROJECTIONS: Mapping[str, type[Projection]] = MappingProxyType(
     {kind.name: kind for kind in (Ridge, Spins, Polar, Printed)}
 )
 """Name → class."""
-
-DEEP = 12
-"""Binary layers from which a network is deep: the ridge trains VGG-small (6 of them) better, the polar factor ResNets
-(18 and 54) and wide transformers (48); in between is a guess (benchmarks/training/networks.py, large.py)."""
-
-
-def default_projection(layers: Iterable[BinaryLayer], *, norms: int, batch_norms: int) -> Projection:
-    """The polar factor for deep convolutional networks with norms and deep transformers, the ridge for all others.
-
-    Deep dense networks with batch norms keep the ridge: their layers see few rows in a step, beside which the polar
-    factor would be dear.
-
-    Args:
-        layers: The binary layers of the network.
-        norms: Its norms.
-        batch_norms: Those of them that normalise over a batch, where that is known.
-    """
-    trained = [layer for layer in layers if layer.weight.requires_grad]
-    many_rows = not batch_norms or any(isinstance(layer, BinaryConvNd) for layer in trained)
-    return Polar() if norms and len(trained) >= DEEP and many_rows else Ridge()
 
 
 def make_projection(projection: Any, **options: Any) -> Projection:
@@ -69,7 +47,6 @@ def make_projection(projection: Any, **options: Any) -> Projection:
 
 
 __all__ = [
-    "DEEP",
     "PROJECTIONS",
     "TRAINING",
     "Capabilities",
@@ -82,6 +59,5 @@ __all__ = [
     "Spins",
     "System",
     "SystemProjection",
-    "default_projection",
     "make_projection",
 ]
