@@ -1,7 +1,7 @@
 """Which rate of norms and biases, and which momentum, serve today's networks? Whole runs at the defaults but for one.
 
 VGG-small and ResNet-20 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and chains of dense layers with
-norms on digits, all with one-bit weights; CIFAR's and the chain's first and last layers and the GPTs' heads stay real-valued.
+norms on digits, all with one-bit weights; first and last layers, of GPTs only the head, stay real.
 Scores are accuracies on held-back training images, or held-out nats per character, where lower is better.
 
     python benchmarks/training/rates.py [--tasks NAME …] [--budget B] [--processes N] [--into FILE]
