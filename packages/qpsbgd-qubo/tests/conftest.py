@@ -1,11 +1,12 @@
 import gzip
 import importlib.util
+import os
 
 import numpy as np
 import pytest
 from suite import *  # noqa: F403
 
-OPTIONAL = ("dimod", "dwave", "gurobipy", "scipy", "torch", "qpsbgd", "openjij")
+OPTIONAL = ("dimod", "dwave", "gurobipy", "scipy", "torch", "qpsbgd", "openjij", "joblib", "distributed")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -19,6 +20,13 @@ def pytest_runtest_call(item):
         if name not in OPTIONAL or importlib.util.find_spec(name) is not None:
             raise
         pytest.skip(f"needs {name}")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A folder for tiles that all tests here share, in all processes, since a search for them takes seconds."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "tiles"
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """QUBOs and Ising problems, one or many: `solve(problem, time_limit=5)` takes any of them, from a file or in Python.
 
-It needs numpy alone. Dimod is loaded where `FamilySampler` is used, torch where a solver runs on a GPU.
+`solve_many` takes many at once. It needs numpy alone. Dimod is loaded where `FamilySampler` or `PackedComposite` is
+used, torch where a solver runs on a GPU.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qpsbgd_qubo.assignments import Assignment, solve
+from qpsbgd_qubo.assignments import Assignment, solve, solve_many
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
@@ -15,12 +16,13 @@ from qpsbgd_qubo.solvers import Solver, make_solver
 from qpsbgd_qubo.sparse import SparseIsing, TooLargeError
 
 if TYPE_CHECKING:
-    from qpsbgd_qubo.dimod_sampler import FamilySampler
+    from qpsbgd_qubo.dimod_sampler import FamilySampler, PackedComposite
 
 __all__ = [
     "FORMATS",
     "Assignment",
     "FamilySampler",
+    "PackedComposite",
     "Problem",
     "QuboFamily",
     "Solution",
@@ -34,12 +36,13 @@ __all__ = [
     "read_problem",
     "save_assignment",
     "solve",
+    "solve_many",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "FamilySampler":
-        from qpsbgd_qubo.dimod_sampler import FamilySampler
+    if name in ("FamilySampler", "PackedComposite"):
+        from qpsbgd_qubo.dimod_sampler import FamilySampler, PackedComposite
 
-        return FamilySampler
+        return FamilySampler if name == "FamilySampler" else PackedComposite
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

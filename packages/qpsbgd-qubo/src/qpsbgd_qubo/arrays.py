@@ -23,12 +23,14 @@ def cast(value: Any, like: Any, *, dtype: str = "") -> Any:
     return (value if is_tensor(value) else torch.as_tensor(value)).to(like.device, getattr(torch, dtype))
 
 
-def full(count: int, value: Any, *, like: Any, dtype: str = "") -> Any:
-    """`count` times the value, an array or a tensor as `cast` gives it."""
+def full(shape: int | tuple[int, ...], value: Any, *, like: Any, dtype: str = "") -> Any:
+    """An array or a tensor, as `cast` gives it, of one value."""
     dtype = dtype or type_name(like)
     if not is_tensor(like):
-        return np.full(count, value, dtype=dtype)
-    return like.new_full((count,), value, dtype=getattr(sys.modules["torch"], dtype))
+        return np.full(shape, value, dtype=dtype)
+    return like.new_full(
+        (shape,) if isinstance(shape, int) else shape, value, dtype=getattr(sys.modules["torch"], dtype)
+    )
 
 
 def on_cpu(value: Any) -> Any:
@@ -45,6 +47,25 @@ def largest(array: Any) -> float:
     """The largest |value|, NaN if there is one; numpy is several times faster than torch here."""
     values = on_cpu(array) if not is_tensor(array) or array.is_cpu else array
     return max(-float(values.min()), float(values.max()))
+
+
+def largest_of_rows(array: Any) -> Any:
+    """The largest |value| along the last dimension."""
+    if not is_tensor(array):
+        return abs(array).max(-1)
+    return sys.modules["torch"].linalg.vector_norm(array, float("inf"), dim=-1)
+
+
+def copied(array: Any) -> Any:
+    """A copy by rows."""
+    return array.contiguous().clone() if is_tensor(array) else array.copy(order="C")
+
+
+def stack(parts: Any) -> Any:
+    """The arrays or tensors, all of one shape, along a new first dimension."""
+    return (
+        np.stack([np.asarray(part) for part in parts]) if not is_tensor(parts[0]) else sys.modules["torch"].stack(parts)
+    )
 
 
 def real_floats(value: Any) -> Any:

@@ -1,20 +1,23 @@
-"""`solve`: any QUBO or Ising problem in one call, whatever form it has."""
+"""`solve` and `solve_many`: any QUBO or Ising problem, or many, in one call, whatever form they have."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.family import QuboFamily
-from qpsbgd_qubo.kernels import Array
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import Array, thread_count
 from qpsbgd_qubo.problem_files import read_problem
 from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
 from qpsbgd_qubo.solvers import Solver, best_on_interrupt, make_solver
+from qpsbgd_qubo.solvers.deadline import ended_by_exceptions
 from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -120,6 +123,66 @@ def solve(
     return answer
 
 
+def solve_many(
+    problems: Iterable[Any],
+    *,
+    solver: str | Solver = "auto",
+    maximize: bool | None = None,
+    until_interrupted: bool = False,
+    parallel: Callable[..., Any] | None = None,
+    **options: Any,
+) -> list[Assignment]:
+    """What `solve` gives for each of many problems that need not have anything in common, in their order.
+
+        solve_many([bqm, {("a", "b"): 1}, matrix, "problem.qubo"], solver="dwave")
+
+    Solvers on an annealer get all of them in as few submissions as hold them, within one budget: every problem on a
+    clique of its own. Other solvers work on several at a time, each with the solver's options, a `time_limit` included.
+
+    Args:
+        problems: Each as `solve` takes it.
+        solver: A solver's name or a `Solver`.
+        maximize: As in `solve`, for all problems.
+        until_interrupted: Whether Ctrl-C ends all searches with the best so far; otherwise it raises KeyboardInterrupt.
+        parallel: A `joblib.Parallel`, whose workers solve the problems, on a cluster with its Dask or Ray backend. None
+            for the threads of this process.
+        **options: The solver's options.
+
+    Raises:
+        TypeError: A problem has another form, or `parallel` was given to a solver that needs all problems together.
+        ValueError: A problem is not valid.
+
+    Examples:
+        >>> from qpsbgd_qubo import solve_many
+        >>> [answer.value for answer in solve_many([{("a", "a"): -1}, {("x", "y"): 2, ("x", "x"): -3}])]
+        [-1.0, -3.0]
+    """
+    chosen = make_solver(solver, **options)
+    models = [as_problem(problem) for problem in problems]
+    if maximize is not None:
+        models = [problem.with_sense(maximize=maximize) for problem in models]
+    if chosen.together and parallel is not None:
+        raise TypeError(f"parallel is for solvers that work on one problem at a time; {solver!r} gets all together")
+    if not until_interrupted:
+        return _all_assigned(models, chosen, parallel)
+    with best_on_interrupt() as interruption:
+        answers = _all_assigned(models, chosen, parallel)
+    for answer in answers:
+        answer.stats["interrupted"] = interruption.came
+    return answers
+
+
+def _all_assigned(problems: Sequence[Problem], solver: Solver, parallel: Callable[..., Any] | None) -> list[Assignment]:
+    if solver.together:
+        solutions = solver.solve_all([problem.family for problem in problems])
+        return [_assignment(*pair) for pair in zip(problems, solutions, strict=True)]
+    if parallel is not None:
+        return list(parallel((assigned, (problem, solver), {}) for problem in problems))
+    with ThreadPoolExecutor(thread_count()) as pool, ended_by_exceptions():
+        context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
+        return list(pool.map(lambda problem: context.copy().run(assigned, problem, solver), problems))
+
+
 def assigned(problem: Problem, solver: Solver) -> Assignment:
     """The solver's answer; problems are made dense for solvers that need that.
 
@@ -129,7 +192,10 @@ def assigned(problem: Problem, solver: Solver) -> Assignment:
     solver = solver.for_problems()
     if isinstance(solver, ModelSolver):
         return Assignment(problem, *solver.answer(problem.model))
-    solution = solver.solve(problem.family)
+    return _assignment(problem, solver.solve(problem.family))
+
+
+def _assignment(problem: Problem, solution: Solution) -> Assignment:
     return Assignment(problem, solution.spins.astype(np.int8), solution.proven_optimal, solution.stats)
 
 

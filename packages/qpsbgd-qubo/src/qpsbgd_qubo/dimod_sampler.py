@@ -1,21 +1,26 @@
-"""The solvers of this library as a dimod sampler, for any binary quadratic model of D-Wave's Ocean tools."""
+"""The solvers of this library as a dimod sampler, and a chip that takes many models at once as a dimod composite."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qpsbgd_qubo.assignments import assigned
-from qpsbgd_qubo.problems import bqm_problem
+from qpsbgd_qubo.problems import Problem, bqm_problem
 from qpsbgd_qubo.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
+
+if TYPE_CHECKING:
+    from qpsbgd_qubo.annealers.reads import Samples
 
 try:
     import dimod
 except ImportError as error:
-    raise ImportError("FamilySampler needs dimod: pip install 'qpsbgd-qubo[dimod]'") from error
+    raise ImportError("dimod's samplers need dimod: pip install 'qpsbgd-qubo[dimod]'") from error
 
 
 class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types
@@ -77,14 +82,14 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         if seed is not None and self._seed is None:
             raise ValueError(f"{self._solver!r} draws no random numbers, so seed must be left out, got {seed}")
         if not bqm.num_variables:
-            return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), dtype=np.int8), bqm)
+            return _empty(bqm, num_reads)
         problem = bqm_problem(bqm)
         if hasattr(self._solver, "check_budget") and self._seed is not None:
             self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
         first, solver = self._seed if seed is None else seed, self._solver
         # One that counts what it spends goes on counting.
-        reseeded = getattr(solver, "reseeded", lambda seed: dataclasses.replace(solver, seed=seed))
-        solvers = [solver] if first is None else [reseeded(first + read) for read in range(num_reads)]
+        changed = getattr(solver, "with_parameters", functools.partial(dataclasses.replace, solver))
+        solvers = [solver] if first is None else [changed(seed=first + read) for read in range(num_reads)]
         answers = [assigned(problem, each) for each in solvers]
         answers.sort(key=lambda answer: answer.value)
         samples = np.stack([problem.values(answer.spins)[:, 0] for answer in answers])
@@ -98,3 +103,76 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
     @property
     def _seed(self) -> int | None:
         return getattr(self._solver, "seed", None) if dataclasses.is_dataclass(self._solver) else None
+
+
+class PackedComposite(dimod.ComposedSampler):  # type: ignore[misc]
+    """A dimod composite that puts many models side by side onto a chip, each on a clique of its own.
+
+    Cliques are searched once per chip and size, and kept on disk. Models may have any couplings and labels.
+
+    Args:
+        child: A `DWaveSampler`, its mock, or a `VirtualChip`.
+        **options: Those of the solver 'dwave', such as `num_reads`, `max_qpu_seconds` and `record`. Unless given,
+            `copies` is 1, so that a model has `num_reads` reads, and `descent` is off: only broken chains are repaired.
+
+    Examples:
+        >>> from qpsbgd_qubo import PackedComposite
+        >>> from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
+        >>> packed = PackedComposite(VirtualChip(size=3), num_reads=5)
+        >>> float(packed.sample_qubo({("a", "b"): 2, ("a", "a"): -1}).first.energy)
+        -1.0
+    """
+
+    def __init__(self, child: dimod.Sampler, **options: Any) -> None:
+        self._children = [child]
+        self._solver: Any = make_solver("dwave", sampler=child, **{"copies": 1, "descent": False, **options})
+
+    @property
+    def children(self) -> list[dimod.Sampler]:
+        """The chip."""
+        return self._children
+
+    @property
+    def parameters(self) -> dict[str, list[str]]:
+        """What `sample` and `sample_many` take."""
+        return {name: [] for name in ("num_reads", "annealing_time", "chain_strength", "seed")}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The chip's, and the options."""
+        return {"child_properties": dict(self._children[0].properties), "solver": repr(self._solver)}
+
+    def sample(self, bqm: dimod.BinaryQuadraticModel, **parameters: Any) -> dimod.SampleSet:
+        """The reads of one model; parameters as in `sample_many`."""
+        return self.sample_many([bqm], **parameters)[0]
+
+    def sample_many(self, bqms: Iterable[dimod.BinaryQuadraticModel], **parameters: Any) -> list[dimod.SampleSet]:
+        """The reads of every model, in their order, from as few submissions as hold all.
+
+        Args:
+            bqms: Over SPIN or BINARY variables; each at most as large as the chip's largest clique.
+            **parameters: `num_reads`, `annealing_time`, `chain_strength` and `seed` instead of those given before.
+
+        Raises:
+            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            ValueError: A model is wider than the chip's largest clique.
+        """
+        bqms = list(bqms)
+        known = self.remove_unknown_kwargs(**parameters)
+        solver = self._solver.with_parameters(**known) if known else self._solver
+        problems = [bqm_problem(bqm) for bqm in bqms if bqm.num_variables]
+        answers = iter(zip(problems, solver.sample_all([each.family for each in problems]), strict=True))
+        return [_sample_set(bqm, *next(answers)) if bqm.num_variables else _empty(bqm) for bqm in bqms]
+
+    def close(self) -> None:
+        """Close the connection that was opened here; the chip itself stays open."""
+        self._solver.close()
+
+
+def _sample_set(bqm: dimod.BinaryQuadraticModel, problem: Problem, reads: Samples) -> dimod.SampleSet:
+    values = problem.values(reads.spins[:, :, 0])
+    return dimod.SampleSet.from_samples_bqm((values, problem.labels), bqm, info=reads.stats)
+
+
+def _empty(bqm: dimod.BinaryQuadraticModel, num_reads: int = 1) -> dimod.SampleSet:
+    return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), dtype=np.int8), bqm)

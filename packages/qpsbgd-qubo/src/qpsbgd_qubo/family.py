@@ -254,6 +254,7 @@ class Solution:
         energies: Their energies, shape (m,).
         proven_optimal: Whether no spins of lower energy exist, shape (m,), bool.
         stats: What the solver reports about its work; `stats["solver"]` is the name of the one that was used.
+        state: For the next `solve(state, linear)`; None where the family was given as such.
 
     Examples:
         >>> from qpsbgd_qubo import QuboFamily, Solution
@@ -267,6 +268,7 @@ class Solution:
     energies: Any
     proven_optimal: Any
     stats: dict[str, Any] = field(default_factory=dict)
+    state: Any = field(default=None, repr=False)
 
     @classmethod
     def of(cls, family: QuboFamily, spins: Any, *, proven_optimal: Any = False, **stats: Any) -> Solution:

@@ -3,6 +3,7 @@ import sys
 import numpy as np
 import pytest
 
+from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.testing import SOLVER_CHECKS, check_solver, random_family
@@ -31,6 +32,21 @@ EVERY = {name: (name, OPTIONS.get(name, {})) for name in SOLVERS if name not in 
 def test_every_solver_passes_every_check(variant, check):
     name, options = EVERY[variant]
     check(make_solver(name, **options))
+
+
+@pytest.mark.parametrize("name", ["exact", "annealing", "auto"])
+def test_every_solver_takes_one_quadratic_part_and_many_linear_ones(name):
+    solver, families = make_solver(name), [random_family(8, 3, 12, seed=seed) for seed in (0, 1)]
+    state = solver.init(families[0].quadratic)
+    for linear in (families[0].linear, families[1].linear):
+        solution, expected = solver.solve(state, linear), solver.solve(QuboFamily(families[0].quadratic, linear))
+        assert np.array_equal(solution.spins, expected.spins)
+        state = solution.state
+    blocks = solver.init(np.stack([family.quadratic for family in families]))
+    solution = solver.solve(blocks, np.stack([family.linear for family in families]))
+    plain = [QuboFamily(family.quadratic, family.linear) for family in families]
+    assert np.array_equal(solution.spins, np.stack([solver.solve(family).spins for family in plain]))
+    assert solution.energies.shape == (2, 3)
 
 
 class Upside(Solver):

@@ -17,6 +17,7 @@ from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.solvers.search import warm_start
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 
 def one_layer(n=5, m=3, rows=12, dtype=torch.float64):
@@ -151,13 +152,13 @@ def test_sparse_inputs_are_learnt():
 @pytest.mark.parametrize("bits", [1, 2])
 def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exact(anew, bits, monkeypatch):
     monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
-    plain, ends = warm_start.warm_descent, []
+    plain, ends = Descent.solve, []
 
-    def warm_descent(solver, matrix, linear, **more):
-        ends.append((matrix, linear, plain(solver, matrix, linear, **more)))
-        return ends[-1][2]
+    def solve(solver, state, linear):
+        ends.append((state.quadratic, linear.mT, plain(solver, state, linear).state))
+        return Solution(None, None, None, state=ends[-1][2])
 
-    monkeypatch.setattr(warm_start, "warm_descent", warm_descent)
+    monkeypatch.setattr(Descent, "solve", solve)
     model = nn.Sequential(BinaryLinear(30, 20), nn.Hardtanh(), BinaryLinear(20, 5))
     optimizer = QPSBGD(model, lr=0.01, projection=Spins(bits=bits))
     for seed in range(30):
@@ -171,17 +172,6 @@ def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exa
         torch.testing.assert_close(track.coupling_fields, coupling_fields, rtol=1e-4, atol=1e-3)
         assert (track.spins * (coupling_fields + linear)).max() < 1e-3  # no flip lowers the energy
     assert ("spins" in optimizer.state[model[0].weight]) != anew
-
-
-def test_a_search_that_follows_begins_with_the_deviations_from_the_sign_vector(monkeypatch):
-
-    monkeypatch.setattr(warm_start.Descent, "lower", lambda solver, couplings, fields, spins, threshold: None)
-    torch.manual_seed(0)
-    matrix, spins = torch.eye(9)[None], torch.randn(1, 4, 9).sign()
-    first, second = torch.randn(2, 1, 4, 9)
-    last = warm_start.WarmState(spins, first <= 0, torch.zeros_like(spins))
-    starts = warm_start.warm_descent(warm_start.Descent(warm=True), matrix, second, last=last, cached={}).spins
-    assert torch.equal(starts * second.sign(), spins * first.sign())
 
 
 def test_starting_anew_gives_the_answers_of_plain_descent():

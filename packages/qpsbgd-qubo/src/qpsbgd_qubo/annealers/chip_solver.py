@@ -67,10 +67,6 @@ class ChipSolver(ServiceSolver):
         if self.repair not in ("majority", "energy"):
             raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
 
-    def reseeded(self: Self, seed: int) -> Self:
-        """The same solver with another seed, on the same connection and within the same budget."""
-        return self._in_session(self._session, seed=seed)
-
     def sample(self, family: QuboFamily) -> Samples:
         """All reads of every column, repaired as the options say, in the order of the submissions.
 
@@ -78,10 +74,18 @@ class ChipSolver(ServiceSolver):
             BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
             ValueError: The family is wider than the chip's largest clique.
         """
+        return self.sample_all([family])[0]
+
+    def sample_all(self, families: Sequence[QuboFamily]) -> list[Samples]:
+        """The same of several families, which share submissions."""
         with self._session.exclusive():
-            (reads,), used = self._read([family])
-        found = reads.all(repair=self.repair, descent=self.descent)
-        return replace(found, stats=used | found.stats)
+            reads, used = self._read(families)
+        samples = [each.all(repair=self.repair, descent=self.descent) for each in reads]
+        return [replace(each, stats=used | each.stats) for each in samples]
+
+    def with_parameters(self: Self, **changes: Any) -> Self:
+        """The same solver with other options of its submissions, on the same connection and within the same budget."""
+        return self._in_session(self._session, **changes)
 
     def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
@@ -128,14 +132,26 @@ class ChipSolver(ServiceSolver):
             link.keep_tiles(spins, [tile.chains() for tile in tiles])
         return tiles
 
+    def _tilings(self, sizes: set[int]) -> dict[int, tuple[Tile, ...]]:
+        """The tiles for columns of every size; of many sizes, several share those of a larger one."""
+        if len(sizes) <= OWN_TILES:
+            return {size: self._tiles(size) for size in sizes}
+        tilings = {}
+        for size in sorted(sizes):
+            larger = next((step for step in SHARED_TILES if step >= size), size)
+            shared = self._session.once(("tiles", larger), lambda larger=larger: self._found_tiles(larger))
+            tilings[size] = tuple(tile.first(size) for tile in shared) or self._tiles(size)
+        return tilings
+
     def _jobs(self, sizes: tuple[int, ...], *, copies: int) -> list[Job]:
         """What to send for columns of these sizes, which are the same in every step of a run."""
-        return self._session.once(("jobs", sizes, copies), lambda: self._new_jobs(sizes, copies))
+        key = "jobs", sizes, copies, self.num_reads, self.annealing_time
+        return self._session.once(key, lambda: self._new_jobs(sizes, copies))
 
     def _new_jobs(self, sizes: tuple[int, ...], copies: int) -> list[Job]:
         sampler = self.connect()
         jobs = []
-        for sheet in pack(sizes, {size: self._tiles(size) for size in set(sizes)}, copies=copies):
+        for sheet in pack(sizes, self._tilings(set(sizes)), copies=copies):
             # Every column has `num_reads` in all, or on each of its tiles.
             tiles = min(Counter(sheet.columns).values()) if self.share_reads else 1
             parameters: dict[str, Any] = {"num_reads": -(-self.num_reads // (max(1, self.spin_reversals) * tiles))}
@@ -173,6 +189,11 @@ class ChipSolver(ServiceSolver):
     def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
         return {**super()._used(answers), "chip": self._chip_in_use().name}
 
+
+OWN_TILES = 8
+"""Most sizes of columns in a step that have tiles of their own: the first search for each takes seconds."""
+SHARED_TILES = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160)
+"""Sizes of the tiles that columns of more sizes share."""
 
 DECIDING = tuple(name for name in ChipSolver.__annotations__ if name != "cache")
 """The options that decide what is sent and what is made of the answer; a replay takes them from the recording."""

@@ -63,6 +63,11 @@ class Replay(Solver):
         return self._inner._solve_all(families)
 
     @property
+    def together(self) -> bool:
+        """Always, as in the recorded run."""
+        return True
+
+    @property
     def submissions(self) -> int:
         """Problems answered so far."""
         return self._inner.submissions

@@ -202,6 +202,11 @@ class ServiceSolver(Solver):
             )
 
     @property
+    def together(self) -> bool:
+        """Always: all columns of all families share submissions."""
+        return True
+
+    @property
     def charges(self) -> bool:
         """Whether submissions cost time of an account."""
         return False

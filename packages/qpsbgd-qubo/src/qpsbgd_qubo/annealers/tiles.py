@@ -70,6 +70,22 @@ class Tile:
             share=np.array([1 / counts[spin[a], spin[b]] for a, b in cross]),
         )
 
+    def first(self, spins: int) -> Tile:
+        """The clique of the first, shortest chains."""
+        if spins == len(self.lengths):
+            return self
+        end = int(self.starts[spins])
+        inner, cross = ((edges < end).all(1) for edges in (self.chain_edges, self.cross_edges))
+        return Tile(
+            qubits=self.qubits[:end],
+            spin=self.spin[:end],
+            starts=self.starts[:spins],
+            lengths=self.lengths[:spins],
+            chain_edges=self.chain_edges[inner],
+            cross_edges=self.cross_edges[cross],
+            share=self.share[cross],
+        )
+
     def chains(self) -> list[list[int]]:
         """The qubits of every chain."""
         return [chain.tolist() for chain in np.split(self.qubits, self.starts[1:])]

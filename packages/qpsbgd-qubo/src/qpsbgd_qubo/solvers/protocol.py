@@ -4,23 +4,74 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from qpsbgd_qubo.arrays import stack
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing
 
 
-class Solver(ABC):
-    """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
+@dataclass(frozen=True, eq=False)
+class State:
+    """What `solve(state, linear)` knows beforehand: a quadratic part, and what a solver has made of it."""
 
-    def solve(self, family: QuboFamily) -> Solution:
+    quadratic: Any  # Q, shape (n, n), or (count, n, n) for blocks
+
+
+@dataclass(frozen=True, eq=False)
+class WarmState(State):
+    """The state of a solver that goes on from its last answer, by block; it begins with sign(−s) without one.
+
+    In spins and what belongs to them, a row is a column of the family.
+    """
+
+    couplings: Any = None  # 2 Q without its diagonal, (count, n, n)
+    reach: Any = None  # the largest field that they can make, (count,)
+    spins: Any = None  # where the last search ended, (count, m, n)
+    signs: Any = None  # whether sign(−s) was positive then, (count, m, n); None begins with the spins as they are
+    coupling_fields: Any = None  # of the spins, (count, m, n); None where the quadratic part is new
+
+
+class Solver(ABC):
+    """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise.
+
+    solver.solve(family)               one family
+    solver.solve_all(families)         several: all layers of a step at once
+    state = solver.init(quadratic)     many linear parts, one after the other:
+    solution = solver.solve(state, linear)
+    solution = solver.solve(solution.state, next_linear)
+    """
+
+    def init(self, quadratic: Any, last: State | None = None) -> State:
+        """The state for a quadratic part (n, n), or for blocks (count, n, n).
+
+        With `last`, a solver that is `warm` goes on from that state's spins, though they are of another quadratic part.
+        """
+        return State(quadratic)
+
+    def solve(self, problem: QuboFamily | State, linear: Any = None) -> Solution:
         """The best spins found for every column: arrays for arrays, tensors on the same device for tensors.
 
         They are in the family's floating type. A solver that runs out of time returns its best spins with
         `proven_optimal` false.
+
+        Args:
+            problem: A family, or a state of this solver.
+            linear: With a state, the linear parts (n, m), or (count, n, m) for blocks; the offset is zero.
         """
-        return self.solve_all([family])[0]
+        if isinstance(problem, State):
+            return self._solve_from(problem, linear)
+        return self.solve_all([problem])[0]
+
+    def _solve_from(self, state: State, linear: Any) -> Solution:
+        """The solution of `solve(state, linear)`."""
+        if state.quadratic.ndim == 2:
+            return replace(self.solve(QuboFamily(state.quadratic, linear)), state=state)
+        solutions = self.solve_all([QuboFamily(*parts) for parts in zip(state.quadratic, linear, strict=True)])
+        parts = (stack([getattr(each, name) for each in solutions]) for name in ("spins", "energies", "proven_optimal"))
+        return Solution(*parts, solutions[0].stats, state)
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """One solution per family, as of `solve`.
@@ -60,7 +111,19 @@ class Solver(ABC):
 
     @property
     def warm(self) -> bool:
-        """Whether a search starts from the last step's spins; then it has `limits` and `lower`, as `Descent` has."""
+        """Whether `solve(state, linear)` goes on from the state's last spins; then states are `WarmState`."""
+        return False
+
+    def asynchronous(self, like: Any, num_spins: int) -> bool:
+        """Whether `solve(state, linear)` of so many spins beside the tensor `like` never waits for its GPU."""
+        return False
+
+    @property
+    def together(self) -> bool:
+        """Whether all families should go into one call of `solve_all`, which saves submissions or keeps their order.
+
+        Otherwise several threads may call `solve` at the same time.
+        """
         return False
 
     @classmethod

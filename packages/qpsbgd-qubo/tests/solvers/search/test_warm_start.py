@@ -10,32 +10,67 @@ from elsewhere import elsewhere
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.solvers.protocol import WarmState
 from qpsbgd_qubo.solvers.search import tensor_descent
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.warm_start import warm_descent
 
 
-def test_fields_are_carried_on_and_every_search_ends_in_a_local_minimum():
-    family = random_family(30, 6, 40, dtype=torch.float64)
-    matrix, linear, last, cached = family.quadratic[None], family.linear.T[None], None, {}
+def check_local_minimum(family, linear, solution):
+    """The solution's spins, energies and state belong together, and no flip lowers the energy."""
     couplings = 2 * family.quadratic - torch.diag(2 * family.quadratic.diagonal())
+    spins, fields = solution.spins, solution.state.coupling_fields
+    torch.testing.assert_close(fields[0], spins.T @ couplings)
+    torch.testing.assert_close(solution.energies, QuboFamily(family.quadratic, linear).energies(spins))
+    assert (spins.T * (linear.T + fields[0])).max() < 1e-9
+
+
+def test_a_warm_descent_goes_on_from_state_to_state_and_ends_in_local_minima():
+    family, solver = random_family(30, 6, 40, dtype=torch.float64), Descent(warm=True)
+    state = solver.init(family.quadratic)
     for step in range(4):
-        now = linear + 0.1 * step * linear.roll(1, -1)
-        last = warm_descent(Descent(warm=True), matrix, now, last=last, cached=cached)
-        torch.testing.assert_close(last.coupling_fields, last.spins @ couplings)
-        assert (last.spins * (now + last.coupling_fields)).max() < 1e-9  # no flip lowers the energy
+        linear = family.linear + 0.1 * step * family.linear.roll(1, 0)
+        solution = solver.solve(state, linear)
+        check_local_minimum(family, linear, solution)
+        state = solution.state
+    wider = QuboFamily(family.quadratic + torch.eye(30), family.linear)
+    moved = solver.solve(solver.init(wider.quadratic, state), wider.linear)
+    check_local_minimum(wider, wider.linear, moved)
+
+
+def test_arrays_and_tensors_are_answered_alike_and_blocks_one_by_one():
+    families, solver = [random_family(9, 4, 12, seed=seed, dtype=torch.float64) for seed in (0, 1)], Descent(warm=True)
+    quadratic, linear = (torch.stack([getattr(each, name) for each in families]) for name in ("quadratic", "linear"))
+    blocks = solver.solve(solver.init(quadratic), linear)
+    arrays = solver.solve(solver.init(quadratic.numpy()), linear.numpy())
+    assert blocks.spins.shape == linear.shape and (arrays.spins == blocks.spins.numpy()).all()
+    for block, family in enumerate(families):
+        alone = solver.solve(solver.init(family.quadratic), family.linear)
+        assert torch.equal(alone.spins, blocks.spins[block])
+        torch.testing.assert_close(alone.energies, blocks.energies[block])
+
+
+def test_a_search_begins_with_the_deviations_of_the_last_answer_from_the_sign_vector():
+    torch.manual_seed(0)
+    matrix, solver = torch.eye(9), Descent(warm=True, max_flips=0)
+    spins, (first, second) = torch.randn(9, 4).sign(), torch.randn(2, 9, 4)
+    last = WarmState(matrix, spins=spins.T[None], signs=first.T[None] <= 0)
+    found = solver.solve(solver.init(matrix, last), second).spins
+    assert torch.equal(found * second.sign(), spins * first.sign())
+    without = solver.init(matrix, WarmState(matrix, spins=spins.T[None]))
+    assert torch.equal(solver.solve(without, second).spins, spins)
 
 
 def test_on_another_device_a_search_begins_with_the_last_answer_where_signs_are_as_they_were():
-    family = random_family(30, 6, 40, dtype=torch.float64)
-    matrix, linear = family.quadratic[None], family.linear.T[None]
-    first = warm_descent(Descent(), elsewhere(matrix), elsewhere(linear), last=None, cached={})
-    plain = warm_descent(Descent(), matrix, linear, last=None, cached={})
-    assert torch.equal(first.spins, plain.spins) and torch.equal(first.signs, linear <= 0)
-    assert first.coupling_fields is None
-    now = elsewhere(linear - 2 * linear * (torch.arange(30) % 3 == 0))
-    found = warm_descent(Descent(max_flips=0), elsewhere(matrix), now, last=first, cached={})
-    assert torch.equal(found.spins, torch.where(torch.arange(30) % 3 == 0, -first.spins, first.spins))
+    family, solver = random_family(30, 6, 40, dtype=torch.float64), Descent(warm=True)
+    first = solver.solve(solver.init(elsewhere(family.quadratic)), elsewhere(family.linear))
+    plain = solver.solve(solver.init(family.quadratic), family.linear)
+    assert torch.equal(first.spins, plain.spins) and torch.equal(first.state.signs, family.linear.T[None] <= 0)
+    torch.testing.assert_close(first.energies, plain.energies)
+    assert first.state.coupling_fields is None
+    turned = torch.arange(30)[:, None] % 3 == 0
+    now = elsewhere(torch.where(turned, -family.linear, family.linear))
+    found = Descent(max_flips=0, warm=True).solve(first.state, now)
+    assert torch.equal(found.spins, torch.where(turned, -first.spins, first.spins))
 
 
 def test_a_family_on_another_device_is_searched_like_any_other():

@@ -16,7 +16,7 @@ from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Pr
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd_qubo.solvers.search.tensor_descent import improved
+from qpsbgd_qubo.solvers.protocol import WarmState
 
 _FAMILY = ("quadratic", "linear", "offset")
 
@@ -65,11 +65,22 @@ class Printed(Projection):
         fresh = [self._families(one) for one in inputs]
         means = [_averaged(one, own) for one, own in zip(inputs, fresh, strict=True)]
         if self.solver.warm:
-            solutions = [_warm_descent(self.solver, one, own) for one, own in zip(inputs, means, strict=True)]
+            solutions = [self._continued(layer, families) for layer, families in zip(inputs, means, strict=True)]
         else:
-            answers = iter(solved(self.solver, [family for own in means for family in own]))
-            solutions = [[next(answers) for _ in own] for own in means]
+            answers = iter(solved(self.solver, [family for families in means for family in families]))
+            solutions = [[next(answers) for _ in families] for families in means]
         return [self._direction(*parts) for parts in zip(inputs, fresh, means, solutions, strict=True)]
+
+    def _continued(self, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
+        """The answers of a warm solver, which begins with the spins of the last step where momentum keeps them."""
+        starts = inputs.state.get("spins") if inputs.momentum else None
+        if starts is None:
+            return [self.solver.solve(family) for family in families]
+        solutions = []
+        for family, spins in zip(families, starts, strict=True):
+            state = self.solver.init(family.quadratic, WarmState(family.quadratic, spins=spins.T[None]))
+            solutions.append(self.solver.solve(state, family.linear).with_offset(family.offset))
+        return solutions
 
     def _families(self, inputs: LayerInputs) -> list[QuboFamily]:
         """The family of every block of a layer, from the rows of this step."""
@@ -115,12 +126,3 @@ def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
     kept = zip(fresh, *(inputs.state[name] for name in _FAMILY), strict=True)
     pairs = ((old, [getattr(family, name) for name in _FAMILY]) for family, *old in kept)
     return [QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)) for old, new in pairs]
-
-
-def _warm_descent(solver: Any, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
-    """The answers of a descent that begins with the spins of the last step, where momentum keeps them."""
-    starts = inputs.state.get("spins") if inputs.momentum else None
-    if starts is None:
-        return [solver.solve(family) for family in families]
-    pairs = zip(families, starts, strict=True)
-    return [improved(family, start.clone(), **solver.limits(family.num_spins)) for family, start in pairs]

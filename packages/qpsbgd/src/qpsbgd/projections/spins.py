@@ -16,11 +16,15 @@ from qpsbgd.projections.protocol import Capabilities, Direction, Projection, of_
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.projections.system import STATE, System, SystemProjection, binary_size, invert, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers import make_solver
+from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
-from qpsbgd_qubo.solvers.search import warm_start
-from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.tensor_descent import triton_kernels
+from qpsbgd_qubo.solvers.protocol import WarmState
+from qpsbgd_qubo.solvers.search.warm_start import use_cold_start
+
+_PREPARED = ("couplings", "reach")
+"""What follows from the system alone in the state of a warm solver: computed again after a restart."""
+_WARM = ("spins", "signs", "coupling_fields")
+"""Where its search ended: saved."""
 
 _BRANCHES = 8
 """Searches of layers that a GPU makes at a time; each branch has memory of its own."""
@@ -56,8 +60,7 @@ class Spins(SystemProjection):
 
     name = "spins"
     capabilities = Capabilities(
-        state_names=(*STATE, "shrinkage", "spins", "signs", "coupling_fields"),
-        sharded={"gradient": 0, "spins": 2, "signs": 2, "coupling_fields": 2},
+        state_names=(*STATE, "shrinkage", *_WARM), sharded={"gradient": 0, **dict.fromkeys(_WARM, 2)}
     )
 
     solver: Any = field(default=TRAINING, kw_only=True)
@@ -78,13 +81,13 @@ class Spins(SystemProjection):
         return self.bits
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
-        """With a warm descent, where it has kernels for layers of this width."""
-        return self.solver.warm and "matrix" in cached and bool(triton_kernels(grad, cached["matrix"].shape[-1]))
+        """With a warm solver, where it never waits for the GPU."""
+        return self.solver.warm and "matrix" in cached and self.solver.asynchronous(grad, cached["matrix"].shape[-1])
 
     def asynchronous(self, grad: Tensor) -> bool:
-        """With a warm descent, too, on the GPU itself."""
-        largest = self.block or math.prod(grad.shape[1:])
-        return super().asynchronous(grad) and self.solver.warm and bool(triton_kernels(grad, largest))
+        """With a warm solver that never waits for the GPU, too."""
+        width = self.block or math.prod(grad.shape[1:])
+        return super().asynchronous(grad) and self.solver.warm and self.solver.asynchronous(grad, width)
 
     def with_network_default(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""
@@ -93,86 +96,109 @@ class Spins(SystemProjection):
 
     def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
-        invert([one for one in systems if one.renewed or "shrinkage" not in one.state])
-        moving = [of_moving_units(one.state["gradient"], one.grad) for one in systems]
+        invert([system for system in systems if system.renewed or "shrinkage" not in system.state])
+        means = [of_moving_units(system.state["gradient"], system.grad) for system in systems]
         if self.target == "polar":
-            places = zip(systems, moving, strict=True)
-            moving = polar_factors([(one.layer, mean, one.shards) for one, mean in places])
-        sizes = [binary_size(mean) for mean in moving]
-        gradients = [one.blocks.weights(mean / size) for one, mean, size in zip(systems, moving, sizes, strict=True)]
-        if self.target == "polar":
-            gradients = [own @ one.matrix for one, own in zip(systems, gradients, strict=True)]
-        parts = zip(systems, gradients, sizes, strict=True)
-        expansions = [_Expansion(*part, bits=self.bits) for part in parts]
+            places = zip(systems, means, strict=True)
+            means = polar_factors([(system.layer, mean, system.shards) for system, mean in places])
+        expansions = []
+        for system, mean in zip(systems, means, strict=True):
+            size = binary_size(mean)
+            target = system.blocks.weights(mean / size)
+            target = target @ system.matrix if self.target == "polar" else target
+            expansions.append(_Expansion(system, target, size, kappa=self.kappa, bits=self.bits))
         if self.solver.warm:
-            return _side_by_side([partial(one.warm_direction, self.solver, kappa=self.kappa) for one in expansions])
+            return _side_by_side([partial(expansion.warm_direction, self.solver) for expansion in expansions])
         for bit in range(self.bits):
-            linears = [(one, one.linear(bit, kappa=self.kappa)) for one in expansions]
-            families = [family for one, linear in linears for family in _families(one.system, linear)]
+            linears = [expansion.linear(bit) for expansion in expansions]
+            pairs = zip(expansions, linears, strict=True)
+            families = [family for expansion, linear in pairs for family in _families(expansion.system, linear)]
             answers = iter(solved(self.solver, families))
-            for one, linear in linears:
+            for expansion, linear in zip(expansions, linears, strict=True):
                 solutions = [next(answers) for _ in linear]  # by block
-                one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
-        return [one.direction() for one in expansions]
+                expansion.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions=solutions)
+        return [expansion.direction() for expansion in expansions]
 
 
 class _Expansion:
-    """The sum of `bits` binary vectors for a layer and the right-hand side size · `gradient`, by block."""
+    """The sum of `bits` binary vectors for a layer and the right-hand side size · `target`, by block."""
 
-    def __init__(self, system: System, gradient: Tensor, size: Tensor, *, bits: int) -> None:
-        self.system, self.bits, self.size = system, bits, size
-        self.rest = gradient
-        self.warm = not warm_start.use_cold_start(system.state["gram"], len(system.layer.weight) // system.layer.groups)
+    def __init__(self, system: System, target: Tensor, size: Tensor, *, kappa: float, bits: int) -> None:
+        self.system, self.kappa, self.bits, self.size = system, kappa, bits, size
+        self.rest = target
+        width = system.state["gram"].shape[-1]
+        self.keeps_spins = not use_cold_start(width, len(system.layer.weight) // system.layer.groups)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
-        self.warm_states: list[warm_start.WarmState] = []
+        self.states: list[WarmState] = []
         self.linears: list[Tensor] = []
         self.solutions: list[list[Solution] | None] = []
         self.shrinkages: list[Tensor] = []
 
-    def linear(self, bit: int, *, kappa: float) -> Tensor:
+    def linear(self, bit: int) -> Tensor:
         """−2κ Rⱼ/ρⱼ; zero for columns of zero."""
         blocks, rest = self.system.blocks, self.rest
         scaled = rest / largest(rest)  # squares of small numbers would vanish
         # A column's size is that of the whole layer's column, which may be cut into several blocks.
         columns = scaled.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
         sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True)
-        if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
-            found, size = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
-            if self.system.shards is not None:
-                own = self.size.double() * largest(rest).double() * torch.stack([found, size]).double()
-                found, size = self.system.shards.all_gather(own).square().sum(0).sqrt()
-            # A batch may have no gradient.
-            last = self.system.state.get("shrinkage", ())
-            ratio = torch.where(found > 0, found / size, last[bit] if bit < len(last) else 1).to(rest)
-        else:
-            ratio = self.system.state["shrinkage"][bit]
-        self.shrinkages.append(ratio)
         moving = sizes > 0
         if bit == 0:
             self.moving = moving.expand(-1, blocks.parts, -1, -1).reshape(blocks.count, blocks.outputs, 1)
-        factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
-        return columns.mul_(factors).reshape(rest.shape)
+        known = self.system.state.get("shrinkage", ())
+        if self.system.renewed or bit >= len(known):
+            ratio = self._shrinkage(scaled, sizes, known[bit] if bit < len(known) else 1)
+        else:
+            ratio = known[bit]
+        self.shrinkages.append(ratio)
+        factors = -2 * self.kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1))
+        return columns.mul_(torch.where(moving, factors, 0)).reshape(rest.shape)
 
-    def warm_direction(self, solver: Descent, *, kappa: float) -> Direction:
-        """The direction, with all vectors by descents that start where the last step's ended."""
-        state, system = self.system.state, self.system
+    def _shrinkage(self, scaled: Tensor, sizes: Tensor, otherwise: Tensor | float) -> Tensor:
+        """The ratio r = rms(A⁻¹R)/rms(R) of the layer; `otherwise` for a batch without gradient."""
+        norms = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
+        shards = self.system.shards
+        if shards is not None:
+            scale = self.size.double() * largest(self.rest).double()
+            norms = shards.all_gather(scale * torch.stack(norms).double()).square().sum(0).sqrt().unbind()
+        solution, right = norms
+        return torch.where(solution > 0, solution / right, otherwise).to(self.rest)
+
+    def warm_direction(self, solver: Solver) -> Direction:
+        """The direction, with all vectors by a solver that goes on from the last step's."""
         for bit in range(self.bits):
-            linear, last = self.linear(bit, kappa=kappa), None
-            if self.warm and "spins" in state and bit < len(state["spins"]):
-                fields = None if system.renewed or "coupling_fields" not in state else state["coupling_fields"][bit]
-                last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], fields)
+            linear = self.linear(bit)
             if linear.numel():
-                ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
+                state = solver.solve(self._state(solver, bit), linear.mT).state
             else:  # a shard without output units
-                ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
-            self.warm_states.append(ended)
-            self.add(linear, ended.spins, None, ended.coupling_fields)
+                fields = linear if linear.is_cpu else None
+                state = WarmState(self.system.matrix, spins=linear, signs=linear <= 0, coupling_fields=fields)
+            self.states.append(state)
+            self.add(linear, state.spins, coupling_fields=state.coupling_fields)
         return self.direction()
 
+    def _state(self, solver: Solver, bit: int) -> WarmState:
+        """What the solver knows of the system, and where the last step's search for this vector ended."""
+        system, kept = self.system, {}
+        if self.keeps_spins and bit < len(system.state.get("spins", ())):
+            kept = {name: system.state[name][bit] for name in _WARM if name in system.state}
+        if system.renewed:
+            kept.pop("coupling_fields", None)
+        if "reach" not in system.cached:
+            made = solver.init(system.matrix)
+            parts = {name: getattr(made, name) for name in _PREPARED}
+            system.cached.update({name: part for name, part in parts.items() if part is not None})
+        prepared = {name: system.cached[name] for name in _PREPARED if name in system.cached}
+        return WarmState(system.matrix, **prepared, **kept)
+
     def add(
-        self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
+        self,
+        linear: Tensor,
+        spins: Tensor,
+        *,
+        solutions: list[Solution] | None = None,
+        coupling_fields: Tensor | None = None,
     ) -> None:
         """One more vector, with the solver's answers and the spins' coupling fields where they are known."""
         self.linears.append(linear)
@@ -200,11 +226,11 @@ class _Expansion:
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
-        for name in ("spins", "signs", "coupling_fields"):
+        for name in _WARM:
             system.state.pop(name, None)  # of another solver's steps they would be out of date
-            if self.warm and self.warm_states and getattr(self.warm_states[0], name) is not None:
-                kept = [getattr(ended, name) for ended in self.warm_states]
-                system.state[name] = kept[0][None] if len(kept) == 1 else torch.stack(kept)  # one is not copied
+            parts = [getattr(state, name) for state in self.states] if self.keeps_spins else []
+            if parts and parts[0] is not None:
+                system.state[name] = parts[0][None] if len(parts) == 1 else torch.stack(parts)  # one is not copied
         return system.direction(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
@@ -218,8 +244,8 @@ class _Expansion:
         return compare_with_sign_vector(families, self._solutions_of(0), blocks=system.blocks, like=system.grad)
 
     def _solutions_of(self, bit: int) -> list[Solution]:
-        if (own := self.solutions[bit]) is not None:
-            return own
+        if (solutions := self.solutions[bit]) is not None:
+            return solutions
         pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
 
@@ -244,5 +270,5 @@ def _side_by_side(calls: Sequence[Callable[[], Direction]]) -> list[Direction]:
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:
     """The family of every block; the constant of the square is left out."""
-    for matrix, own in zip(system.matrix, linear, strict=True):
-        yield QuboFamily.trusted(matrix, own.T.contiguous(), own.new_zeros(len(own)))
+    for matrix, rows in zip(system.matrix, linear, strict=True):
+        yield QuboFamily.trusted(matrix, rows.T.contiguous(), rows.new_zeros(len(rows)))

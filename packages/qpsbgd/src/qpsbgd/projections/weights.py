@@ -22,6 +22,7 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELO
 from qpsbgd_qubo.solvers.search import tensor_descent
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
+from qpsbgd_qubo.solvers.search.single_flips import lower_columns
 
 WEIGHT_DESCENT = Descent(max_flips=24, warm=True)
 """The solver of weights: from where they stand, the flips that lower the energy most."""
@@ -92,7 +93,7 @@ class Weights(Projection):
         """2 Ω where a weight flips, and zero elsewhere."""
         steps = [_Step.of(self, layer) for layer in inputs]
         moving = [step for step in steps if step.wanted > 0 and step.spins.numel()]
-        if self.window is None and self.solver.warm:
+        if self.window is None and isinstance(self.solver, Descent) and self.solver.warm:
             for step in moving:
                 step.descend(self.solver)
         else:
@@ -179,7 +180,7 @@ class _Step:
         largest = torch.linalg.vector_norm(self.slopes, torch.inf, dim=-1)
         gains = thresholds(self.cached["reach"][:, None], largest)
         for parts in zip(self.cached["couplings"], fields, self.spins, gains, strict=True):
-            solver.lower(*(part.numpy() for part in parts))
+            lower_columns(*(part.numpy() for part in parts), **solver.limits(self.spins.shape[-1]))
         self.after = fields + self.spins * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
 
     def families(self) -> list[QuboFamily]:

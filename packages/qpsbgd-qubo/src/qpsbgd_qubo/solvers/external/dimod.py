@@ -78,6 +78,11 @@ class Dimod(Solver):
     def __deepcopy__(self, memo: dict[int, Any]) -> Dimod:
         return self  # immutable, and a sampler with an open connection cannot be copied
 
+    @property
+    def together(self) -> bool:
+        """With a sampler object, which threads may not be able to share."""
+        return not isinstance(self.sampler, str)
+
     @classmethod
     def variants(cls) -> dict[str, str]:
         """Every named sampler, and what is missing to use it here."""

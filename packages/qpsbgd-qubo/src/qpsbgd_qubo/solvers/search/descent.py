@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd_qubo.arrays import full, is_tensor
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
+from qpsbgd_qubo.solvers.protocol import Solver, State, WarmState
+from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.landscape import better_of, random_spins, sign_start
-from qpsbgd_qubo.solvers.search.single_flips import improved, lower_columns, most_flips
+from qpsbgd_qubo.solvers.search.single_flips import improved, most_flips
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Descent(Solver):
             correlated inputs of layers; large sparse problems need 10 to 30.
         restarts: Also search from this many random starts and keep the best.
         seed: Seed of the random starts and of the tabu tenures.
-        warm: In training, start from the last step's spins where that saves time: with momentum the families change
-            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` itself starts at sign(−s).
+        warm: `solve(state, linear)` starts from the state's last spins: with momentum the families of training change
+            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve(family)` starts at sign(−s).
     """
 
     max_flips: int | None = None
@@ -67,9 +69,33 @@ class Descent(Solver):
                 solution = better_of(solution, other)
         return solution.with_offset(offset)
 
-    def lower(self, couplings: Array, fields: Array, spins: Array, threshold: Array) -> None:
-        """One search that lowers `spins` (m, n) in place, with their fields."""
-        lower_columns(couplings, fields, spins, threshold, **self.limits(spins.shape[1]))
+    def init(self, quadratic: Any, last: State | None = None) -> State:
+        """With the spins of `last`, if it is warm."""
+        if not self.warm:
+            return super().init(quadratic)
+        state = WarmState(quadratic.reshape(-1, *quadratic.shape[-2:]))
+        if isinstance(last, WarmState):
+            state = replace(state, spins=last.spins, signs=last.signs)
+        return warm_start.prepare(state)
+
+    def _solve_from(self, state: State, linear: Any) -> Solution:
+        if not isinstance(state, WarmState):
+            return super()._solve_from(state, linear)
+        n, m = linear.shape[-2:]
+        rows = linear.reshape(-1, n, m).swapaxes(-2, -1)
+        rows = rows.contiguous() if is_tensor(rows) else np.ascontiguousarray(rows)
+        state, energies = warm_start.descend(state, rows, self.limits(n))
+        spins, energies = state.spins.swapaxes(-2, -1).reshape(linear.shape), energies.reshape(*linear.shape[:-2], m)
+        unproven = full(tuple(energies.shape), False, like=energies, dtype="bool")
+        return Solution(spins, energies, unproven, {"solver": "descent"}, state)
+
+    def asynchronous(self, like: Any, num_spins: int) -> bool:
+        """Where warm, by Triton."""
+        if not self.warm or not is_tensor(like):
+            return False
+        from qpsbgd_qubo.solvers.search.tensor_descent import triton_kernels
+
+        return triton_kernels(like, num_spins) is not None
 
     def limits(self, num_spins: int) -> dict[str, Any]:
         """The limits of one search of so many spins, for the kernels."""

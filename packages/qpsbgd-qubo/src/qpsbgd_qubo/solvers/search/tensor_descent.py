@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, Array
+from qpsbgd_qubo.solvers.protocol import WarmState
 from qpsbgd_qubo.solvers.search import single_flips
 
 
@@ -36,6 +38,28 @@ def improved(
     return (
         single_flips.improved(plain, spins.cpu().numpy(), **limits, stop=stop).like(family).with_offset(family.offset)
     )
+
+
+def reach_on_device(quadratic: Tensor) -> Tensor | None:
+    """The largest field that the couplings of every quadratic part (count, n, n) can make, for the Triton kernels."""
+    triton = triton_kernels(quadratic, quadratic.shape[-1])
+    return None if triton is None else triton.reaches_of(quadratic)
+
+
+def descend_on_device(state: WarmState, linear: Tensor, signs: Tensor, limits: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Spins (count, m, n) and their energies, as in `warm_start.descend`: by Triton, or else block by block."""
+    spins = torch.where(signs, 1.0, -1.0).to(linear)
+    if state.spins is not None:
+        spins = state.spins if state.signs is None else torch.where(signs == state.signs, state.spins, -state.spins)
+    if triton := triton_kernels(linear, linear.shape[-1]):
+        given = state.quadratic, linear, spins.clone() if spins is state.spins else spins
+        spins, energies, _ = triton.search(*given, reaches=state.reach, **limits)
+        return spins, energies
+    solutions = []
+    for matrix, block, start in zip(state.quadratic, linear, spins, strict=True):
+        family = QuboFamily.trusted(matrix, block.T.contiguous(), block.new_zeros(len(block)))
+        solutions.append(improved(family, start.T.contiguous(), **limits))
+    return torch.stack([each.spins.T for each in solutions]), torch.stack([each.energies for each in solutions])
 
 
 def triton_kernels(like: Tensor, num_spins: int) -> ModuleType | None:

@@ -1,0 +1,107 @@
+"""What do many small QUBOs with nothing in common cost on a chip, packed, and with Ocean's composites?
+
+Random models of 4 to 60 variables, half of their pairs coupled, on D-Wave's mock of chips with 5 % of their qubits
+broken, 100 reads of each:
+
+- `PackedComposite`, first with its search for cliques, then again with those on disk;
+- `ParallelEmbeddingComposite` with as many cliques of 60 as our search finds, since each of its embeddings must serve
+  every model: with all models in one call, whose answers are counted, and in calls of as many as it has embeddings;
+- `TilingComposite`, with tiles that hold a clique of 60;
+- `EmbeddingComposite`, one model after the other; of more than ten models its submissions are counted, not run.
+
+QPU time is 8.5 ms per submission and 82 µs per read, the mock's figures. The mock does not anneal, so answers are not
+compared. Host seconds are those of this machine.
+
+    python benchmarks/solvers/many_problems.py     writes results/many_problems.json
+"""
+
+import tempfile
+import time
+import warnings
+
+import dimod
+import numpy as np
+from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite, TilingComposite
+
+from benchmarks.solvers.qpu_cost import CHIPS, PROGRAMMING_SECONDS, READ_SECONDS, READS, chip
+from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_qubo import PackedComposite
+from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.tiles import tiles_of
+
+COUNTS, SMALLEST, LARGEST, MOST_ONE_BY_ONE = (1, 10, 100, 400), 4, 60, 10
+
+
+def models(count):
+    generator = np.random.default_rng(count)
+    sizes = generator.integers(SMALLEST, LARGEST + 1, count)
+    return [dimod.generators.gnp_random_bqm(int(n), 0.5, "SPIN", random_state=k) for k, n in enumerate(sizes)]
+
+
+def measured(sampler, work):
+    """Submissions, QPU time and seconds of the work, which returns how many models it has answered, and those lost."""
+    sampler.submissions = sampler.reads = 0
+    begin = time.perf_counter()
+    wanted, answered = work()
+    seconds = time.perf_counter() - begin
+    figures = {"submissions": sampler.submissions, "qpu_seconds": sampler.seconds(), "host_seconds": seconds}
+    return figures | {"lost": wanted - answered}
+
+
+def packed(sampler, bqms, folder):
+    composite = PackedComposite(sampler, num_reads=READS, cache=folder)
+    return lambda: (len(bqms), len(composite.sample_many(bqms)))
+
+
+def parallel(composite, bqms, size):
+    """In calls of so many models."""
+    calls = [bqms[begin : begin + size] for begin in range(0, len(bqms), size)]
+    return lambda: (len(bqms), sum(len(composite.sample_multiple(call, num_reads=READS)[0]) for call in calls))
+
+
+def tiled(sampler):
+    """What `TilingComposite` says to tiles that hold a clique of `LARGEST`: K of 4 m spins is in a Chimera of m × m."""
+    cells = -(-LARGEST // 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return {"embeddings": len(TilingComposite(sampler, cells, cells).embeddings)}
+        except (ValueError, KeyError) as error:
+            return {"refused": f"{type(error).__name__}: {error}"}
+
+
+def one_by_one(sampler, bqms):
+    composite = EmbeddingComposite(sampler)
+    return lambda: (len(bqms), sum(bool(len(composite.sample(bqm, num_reads=READS))) for bqm in bqms))
+
+
+def cases():
+    for name in (name for name in CHIPS if "broken" in name):
+        with tempfile.TemporaryDirectory() as folder:
+            for count in COUNTS:
+                sampler, bqms = chip(name), models(count)
+                row = {"chip": name, "problems": count, "packed": measured(sampler, packed(sampler, bqms, folder))}
+                row["packed_again"] = measured(sampler, packed(sampler, bqms, folder))
+                tiles = tiles_of(Chip.of(sampler), LARGEST)
+                embeddings = [dict(enumerate(map(tuple, tile.chains()))) for tile in tiles]
+                composite = ParallelEmbeddingComposite(sampler, embeddings=embeddings)
+                row["embeddings"] = len(embeddings)
+                row["parallel_one_call"] = measured(sampler, parallel(composite, bqms, len(bqms)))
+                row["parallel"] = measured(sampler, parallel(composite, bqms, len(embeddings)))
+                row["tiling"] = tiled(sampler)
+                if count <= MOST_ONE_BY_ONE:
+                    row["one_by_one"] = measured(sampler, one_by_one(sampler, bqms))
+                else:
+                    seconds = count * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
+                    row["one_by_one"] = {"submissions": count, "qpu_seconds": seconds, "by": "count, not run"}
+                yield row
+
+
+def main():
+    settings = {"reads": READS, "programming_seconds": PROGRAMMING_SECONDS, "read_seconds": READ_SECONDS}
+    settings |= {"smallest": SMALLEST, "largest": LARGEST}
+    publish(__file__, settings=settings, results=shown(cases()))
+
+
+if __name__ == "__main__":
+    main()
