@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import threading
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -201,3 +202,9 @@ def test_all_public_names_are_there():
 def test_a_coupling_of_three_labels_is_refused():
     with pytest.raises(ValueError, match=r"keys of J must be pairs \(i, j\) of labels, got \('a', 'b', 'c'\)"):
         ising_problem({"a": 1.0}, {("a", "b", "c"): 1.0})
+
+
+@pytest.mark.parametrize("offset", [Fraction(1, 2), 0.5])
+def test_the_offset_of_a_model_of_objects_keeps_its_fraction(offset):
+    model = dimod.BinaryQuadraticModel({"a": 1, "b": -1}, {("a", "b"): 2}, offset, "SPIN", dtype=object)
+    assert solve(model).value == -3.5

@@ -150,6 +150,7 @@ def test_an_assignment_with_numbers_as_labels_is_read_by_numpy(tmp_path):
 BAD = {
     "unknown suffix": ("p.csv", "0 0 1\n", r"must end in \.txt, .*got '\.csv'; .*--format NAME"),
     "empty text": ("p.txt", "# nothing\n", "is empty"),
+    "no problem": ("p.txt", "0\n", "holds no problem"),
     "no text": ("p.txt", b"\xff\xfe\x00\x81", "UTF-8"),
     "words": ("p.txt", "0 0 1\n0 one 2\n", "line 2 must be `i j value`.*'0 one 2'"),
     "too many fields": ("p.txt", "0 0 1 4\n", "line 1 must be `i j value`"),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_VARIABLES = 10_000_000
 """The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""
+MANY_VARIABLES, PER_ENTRY = 1_000_000, 100
+"""Variables above which a file must have an entry for one in so many: a few bytes would take a gigabyte otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +122,8 @@ def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:
             "a ConstrainedQuadraticModel"
         )
     labels = tuple(bqm.variables)
-    linear, quadratic, offset = bqm.to_numpy_vectors(variable_order=list(labels))
-    return model_problem(bqm.vartype.name, linear, quadratic, offset=offset, labels=labels)
+    linear, quadratic, _ = bqm.to_numpy_vectors(variable_order=list(labels))  # its offset of objects is rounded
+    return model_problem(bqm.vartype.name, linear, quadratic, offset=bqm.offset, labels=labels)
 
 
 def model_problem(
@@ -140,17 +142,22 @@ def model_problem(
     return Problem(SparseIsing.from_qubo(n, *entries, offset), vartype, labels)
 
 
-def check_variables(num_variables: int) -> int:
-    """The number itself, if a problem may have that many variables.
+def check_variables(num_variables: int, *, entries: int | None = None) -> int:
+    """The number itself, if a problem may have that many variables, and a file that many for so few entries.
 
     Raises:
         ValueError: There is no variable.
-        TooLargeError: There are more than `MAX_VARIABLES`.
+        TooLargeError: There are more than `MAX_VARIABLES`, or far more than entries.
     """
     if num_variables < 1:
         raise ValueError("a problem must have at least one variable, but this one has none")
     if num_variables > MAX_VARIABLES:
         raise TooLargeError(f"a problem may have up to {MAX_VARIABLES} variables, got {num_variables}")
+    if entries is not None and num_variables > max(MANY_VARIABLES, PER_ENTRY * entries):
+        raise TooLargeError(
+            f"a file of {entries} entries may have up to {max(MANY_VARIABLES, PER_ENTRY * entries)} variables, got "
+            f"{num_variables}; number those that have entries from the first on"
+        )
     return num_variables
 
 

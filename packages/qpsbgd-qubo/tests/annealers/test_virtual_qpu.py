@@ -253,3 +253,9 @@ def test_the_smallest_chips_are_a_pegasus_of_two_and_a_zephyr_of_one():
     for topology, size in (("zephyr", 0), ("pegasus", 1)):
         with pytest.raises(ValueError, match=f"size must be a whole number of at least {size + 1}, got {size}"):
             VirtualChip(size=size, topology=topology)
+
+
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_an_empty_model_has_empty_samples(vartype):
+    samples = VirtualChip(size=2).sample(dimod.BinaryQuadraticModel({}, {}, 1.5, vartype), num_reads=3)
+    assert samples.record.sample.shape == (3, 0) and samples.record.energy.tolist() == [1.5] * 3

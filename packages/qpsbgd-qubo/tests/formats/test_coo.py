@@ -50,6 +50,20 @@ def test_indices_that_never_come_are_variables_without_coefficients(write):
     assert np.diff(problem.model.indptr).tolist() == [0, 0, 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.coo", "9999998 9999999 1\n"),
+        ("p.qubo", "p qubo 0 9999999 1 0\n1 1 1\n"),
+        ("p.mtx", "%%MatrixMarket matrix coordinate real symmetric\n9999999 9999999 1\n2 2 3\n"),
+        ("p.sparse", "9999999 1\n1 2 3\n"),
+    ],
+)
+def test_a_few_bytes_do_not_become_millions_of_variables(write, name, text):
+    with pytest.raises(MemoryError, match="of 1 entries may have up to 1000000 variables"):
+        read_problem(write(name, text))
+
+
 def test_a_comment_that_only_resembles_a_vartype_is_refused(tmp_path):
     (tmp_path / "p.coo").write_text("# vartpye=SPIN\n0 1 1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 1: .*must be `# vartype=SPIN`"):

@@ -7,6 +7,7 @@ import pytest
 from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.solvers import SOLVERS, make_solver
 from qpsbgd_qubo.solvers.options import Number
+from qpsbgd_qubo.testing import random_family
 
 CHIP = {
     "whole": {"num_reads": 1, "copies": 1, "spin_reversals": 0, "retries": 0, "seed": 0},
@@ -190,3 +191,10 @@ def test_numbers_without_bounds_are_only_checked_for_their_kind():
 def test_an_estimate_is_for_a_whole_number_of_steps(steps, error):
     with pytest.raises(error, match=r"^steps must be a whole number of at least 0"):
         Estimate(1, 0.1) * steps
+
+
+@pytest.mark.parametrize("solver", ["auto", "descent", "annealing", "quantum-annealing", "portfolio", "virtual-qpu"])
+def test_the_largest_seed_is_one_that_every_kernel_takes(solver):
+    make_solver(solver, seed=2**63 - 1).solve(random_family(20, 2, 20))
+    with pytest.raises(ValueError, match="seed must be"):
+        make_solver(solver, seed=2**63)

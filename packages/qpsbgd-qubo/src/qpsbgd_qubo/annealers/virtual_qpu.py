@@ -131,6 +131,8 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         missing = [label for label in bqm.variables if label not in self.chip.neighbours]
         if missing:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
+        if not bqm.num_variables:
+            return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), np.int8), bqm)
         ising = bqm.change_vartype("SPIN", inplace=False)
         h, (rows, columns, couplings), _, labels = ising.to_numpy_vectors(return_labels=True)
         qubits = np.asarray(labels, dtype=np.int64)

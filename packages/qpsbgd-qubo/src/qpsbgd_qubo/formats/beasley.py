@@ -20,7 +20,7 @@ def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> P
     `number` is the problem's, from 1, if there are several.
     """
     skip, n, count, last = _place(file, several=format not in ("maxcut", "biqmac"), number=number)
-    check_variables(n)
+    check_variables(n, entries=count)
     entries = file.entries(skip=skip, first=1, last=n, count=None if last else count)
     if len(entries) != count:
         raise ValueError(
@@ -74,6 +74,8 @@ def _place(file: TextFile, *, several: bool, number: int | None) -> tuple[int, i
         check_number(number)
         return 1, n, count, True
     problems = whole_numbers(begin, "number-of-problems")[0]
+    if problems == 0:
+        raise ValueError("holds no problem: its first line, the number of problems, is 0")
     data = itertools.islice(file.data(), 1, None)
     if number is not None and not 1 <= number <= problems:
         raise ValueError(f"holds {problems} problem(s), counted from 1, so there is no number {number}")

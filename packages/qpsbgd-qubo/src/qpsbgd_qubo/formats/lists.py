@@ -25,7 +25,7 @@ def read_coo(file: TextFile) -> Problem:
     entries = file.entries(skip=0, first=0, last=MAX_VARIABLES - 1)
     if not entries.weighted:
         raise entries.fault(0, "every entry must have a value, `i j value`")
-    n = 1 + int(max(entries.rows.max(), entries.cols.max()))
+    n = check_variables(1 + int(max(entries.rows.max(), entries.cols.max())), entries=len(entries))
     loops = entries.rows == entries.cols
     linear = np.bincount(entries.rows[loops], entries.values[loops], minlength=n)
     quadratic = (entries.rows[~loops], entries.cols[~loops], entries.values[~loops])
@@ -66,7 +66,7 @@ def read_qbsolv(file: TextFile) -> Problem:
     if header is None:
         raise ValueError(f"line {number} must be {form} with whole numbers, got {shown(text)}")
     n, nodes, couplers = (int(field) for field in header.groups())
-    check_variables(n)
+    check_variables(n, entries=nodes + couplers)
     entries = file.entries(skip=1, first=0, last=n - 1)
     on_diagonal = int(np.count_nonzero(entries.rows == entries.cols))
     if not entries.weighted or (on_diagonal, len(entries) - on_diagonal) != (nodes, couplers):
@@ -89,7 +89,7 @@ def read_mtx(file: TextFile, *, format: str | None) -> Problem:
     n, columns, count = whole_numbers(size, "rows columns count")
     if n != columns:
         raise ValueError(f"line {size[0]}: the matrix must have as many rows as columns, got {shown(size[1])}")
-    check_variables(n)
+    check_variables(n, entries=count)
     entries = file.entries(skip=1, first=1, last=n)
     if len(entries) != count:
         raise ValueError(f"must hold {count} entries as line {size[0]} says, but holds {len(entries)}; is it cut off?")

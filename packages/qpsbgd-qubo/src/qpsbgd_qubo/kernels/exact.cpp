@@ -23,7 +23,11 @@ void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, 
     std::fill(fixed[j], fixed[j] + n, 0.0);
     // The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
     const auto decided = [&](std::int64_t i) {
-      const bool outweighs = std::abs(field[i]) > reach[i] * (1 + 1e-9) || reach[i] <= 1e-12 * coupling_sums[i];
+      if (reach[i] <= 1e-6 * coupling_sums[i]) {  // what is left of a difference is mostly rounding errors
+        reach[i] = 0;
+        for (std::int64_t k = 0; k < n; ++k) reach[i] += fixed[j][k] == 0 ? std::abs(couplings[i][k]) : 0;
+      }
+      const bool outweighs = std::abs(field[i]) > reach[i] * (1 + 1e-9) || reach[i] == 0;
       return outweighs && std::isfinite(reach[i]);
     };
     fix_spins(couplings, field, reach, fixed[j], decided, seen);

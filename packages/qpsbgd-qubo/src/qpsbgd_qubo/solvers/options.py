@@ -69,7 +69,7 @@ class Flag:
 
 COUNT = Number(whole=True, least=0)
 AT_LEAST_ONE = Number(whole=True, least=1)
-SEED = Number(whole=True, least=0)
+SEED = Number(whole=True, least=0, most=2**63 - 1)
 AT_LEAST_ONE_OR_NONE = Number(whole=True, least=1, optional=True)
 POSITIVE = Number(positive=True)
 NOT_NEGATIVE = Number(least=0)

@@ -7,6 +7,7 @@ from closeness import assert_close
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import kernels
+from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.testing import binary_map, lowest_energies, random_family
@@ -316,3 +317,19 @@ def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no
     ticks = iter([0.0, 0.5])
     monkeypatch.setattr(sphere_decoder, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert exact.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough
+
+
+def test_whole_numbers_of_very_different_size_are_proven_exactly():
+    generator = np.random.default_rng(3)
+    for trial in range(60):
+        n, large = int(generator.integers(11, 18)), 10 ** int(generator.integers(11, 15))
+        quadratic = np.triu(generator.integers(-3, 4, (n, n)), 1)
+        quadratic = np.where(generator.random((n, n)) < 0.2, large, 1) * quadratic
+        quadratic += quadratic.T
+        linear = generator.integers(-3, 4, n)
+        spins = 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) - 1
+        least = (((spins @ quadratic) + linear) * spins).sum(1).min()
+        for name in ("exact", "portfolio"):
+            solution = make_solver(name).solve(QuboFamily(quadratic, linear[:, None]))
+            answer = solution.spins[:, 0].astype(np.int64)
+            assert not solution.proven_optimal or (quadratic @ answer + linear) @ answer == least, (trial, name)

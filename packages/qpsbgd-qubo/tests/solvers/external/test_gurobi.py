@@ -98,6 +98,30 @@ def test_more_spins_than_the_licence_allows_are_refused_with_what_to_do(monkeypa
         make_solver("gurobi").solve(random_family(201, 1, 4))
 
 
+def test_the_licence_and_the_time_come_before_the_eigenvalues(monkeypatch):
+    family = random_family(600, 2, 40)
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: pytest.fail("the licence comes first"))
+    with pytest.raises(ValueError, match="has 600 spins"):
+        make_solver("gurobi", time_limit=1).solve(family)
+    monkeypatch.setattr(gurobipy.Model, "optimize", lambda model: None)
+    monkeypatch.setattr(gurobi, "least_shift", lambda quadratic, *, seconds: None if seconds < 1 else pytest.fail())
+    solution = make_solver("gurobi", time_limit=1).solve(family)
+    assert not solution.proven_optimal.any() and (abs(solution.spins) == 1).all()
+
+
+def test_costs_beside_large_penalties_are_not_called_proven():
+    generator, wrong = np.random.default_rng(0), 0
+    for _ in range(40):
+        costs = np.triu(generator.normal(size=(14, 14)), 1)
+        penalties = np.triu(generator.random((14, 14)) < 0.3, 1)
+        couplings = np.where(penalties, generator.choice([-1e7, 1e7], (14, 14)), costs)
+        family = QuboFamily(couplings + couplings.T, generator.normal(size=(14, 1)))
+        solution, least = make_solver("gurobi").solve(family), make_solver("exact").solve(family).energies
+        wrong += bool(solution.energies > least + 1e-3)
+        assert not solution.proven_optimal.any()
+    assert wrong  # by the size of costs
+
+
 def test_a_missing_licence_file_is_reported_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "none.lic"))
     with pytest.raises(RuntimeError, match=r"no valid licence.*none\.lic.*gurobi\.com/academia"):

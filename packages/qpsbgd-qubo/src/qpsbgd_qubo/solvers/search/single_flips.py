@@ -64,7 +64,7 @@ def lower_columns(
         stop: Once it is set, every column ends with its best spins so far.
     """
     flips = np.empty(len(spins), np.int64)
-    limits = (most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed & 2**63 - 1)
+    limits = (most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed)
     kernels.search(couplings, fields, spins, threshold, flips, *limits, stop, thread_count())
     return flips
 
