@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,100 +34,33 @@ REACHABLE = 1.5
 """Flips that are possible per column for every wanted one: c cannot raise the share above what is possible."""
 
 
-@dataclass(frozen=True)
-class Weights(Projection):
-    """The weights that lower a layer's model of the loss, from where they stand.
+@dataclass(eq=False)
+class Step:
+    """A layer's step; tensors come by block, (count, m, n) or (count, n, n). Energies are divided by c.
 
-        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = Q̄ / mean(diag Q̄)
-
-    per column, with its present weights w₀. F is the mean gradient as the model predicts it at w₀: the running mean of
-    the gradients, to each of which c A Δw is added for every flip made since. c is steered so that the rate of the
-    parameter group is the share of the weights that flip in a step. All columns of a layer have the same c A: a family.
-
-    Args:
-        solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
-            have no lower energy than w₀ are not taken.
-        window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
-            for all of them.
-        memory: Share of Q̄ that is kept at a renewal.
-        refresh: Steps between renewals of Q̄.
+    Attributes:
+        weight: The latent weights, of which only the signs mean anything.
+        start: Their signs w₀; `spins` are those after the step, and `slopes` F / c.
+        wanted: The share of the weights that is to flip; none does where it is zero.
+        after: F / c after the flips, where the search knows it.
+        at: The weights in the windows.
     """
 
-    name = "weights"
-    capabilities = Capabilities(
-        momentum=0.98,
-        takes_rate=True,
-        state_names=("gradient", "gram", "step", "refreshes", "curvature"),
-        sharded={"gradient": 0},
-    )
-
-    solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
-    window: int | None = field(default=None, kw_only=True)
-    memory: float = field(default=0.9, kw_only=True)
-    refresh: int = field(default=20, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_options(self, window=AT_LEAST_ONE_OR_NONE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
-        object.__setattr__(self, "solver", make_solver(self.solver))
-
-    def records_at(self, step: int) -> bool:
-        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
-        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
-
-    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
-        """The sums of x xᵀ by block."""
-        dtype = torch.promote_types(layer.weight.dtype, torch.float32)
-        return partial(block_moments, Blocks.of(layer, self.block), dtype)
-
-    def ready(self, inputs: LayerInputs) -> bool:
-        """Whether a layer has a Q̄."""
-        return inputs.record is not None or "gram" in inputs.state
-
-    def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
-        """Windows, if there are any, are families of one column each."""
-        shapes = super().family_shapes(layer)
-        return shapes if self.window is None else [(min(self.window, n), m) for n, m in shapes]
-
-    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
-        """2 Ω where a weight flips, and zero elsewhere."""
-        steps = [_Step.of(self, layer) for layer in inputs]
-        moving = [step for step in steps if step.wanted > 0 and step.spins.numel()]
-        if self.window is None and isinstance(self.solver, Descent) and self.solver.warm:
-            for step in moving:
-                step.descend(self.solver)
-        else:
-            parts = [step.windows(self.window) if self.window else step.families() for step in moving]
-            answers = iter(solved(self.solver, [family for part in parts for family in part]))
-            for step, part in zip(moving, parts, strict=True):
-                step.take(part, [next(answers) for _ in part])
-        return [step.direction() for step in steps]
-
-    def most_flips(self, width: int) -> int:
-        """Weights of a column that can flip in a step."""
-        limit = self.solver.max_flips if isinstance(self.solver, Descent) else None
-        return min(width if one is None else one for one in (width, self.window, limit))
-
-
-@dataclass(eq=False)
-class _Step:
-    """A layer's step; tensors come by block, (count, m, n) or (count, n, n). Energies are divided by c."""
-
     inputs: LayerInputs
-    weight: Tensor  # the latent weights, of which only the signs mean anything
+    weight: Tensor
     blocks: Blocks
     state: dict[str, Any]
     cached: dict[str, Any]
     start: Tensor
     spins: Tensor
-    slopes: Tensor  # F / c
-    wanted: float  # share of the weights
-    after: Tensor | None = None  # F / c after the flips, where the search knows it
+    slopes: Tensor
+    wanted: float
+    after: Tensor | None = None
     solutions: list[Solution] = field(default_factory=list)
-    at: Tensor | None = None  # the windows' weights
+    at: Tensor | None = None
 
     @classmethod
-    def of(cls, projection: Weights, inputs: LayerInputs) -> _Step:
+    def of(cls, projection: Weights, inputs: LayerInputs) -> Step:
         """The step before any weight has flipped."""
         blocks = Blocks.of(inputs.layer, projection.block, len(inputs.grad))
         state, cached = dict(inputs.state) or {"step": 0, "refreshes": 0}, dict(inputs.cached)
@@ -140,7 +73,7 @@ class _Step:
             state["gram"] = _mean(inputs.layer, state.get("gram"), moments, projection.memory, state["refreshes"])
             cached = {}
         if "matrix" not in cached:
-            cached["matrix"] = system_matrix(state["gram"], 0.0, blocks)
+            cached["matrix"] = projection.matrix(state["gram"], blocks)
         weight: Any = inputs.layer.weight.detach()
         weight = weight if inputs.shards is None else weight.to_local()
         start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
@@ -232,6 +165,90 @@ class _Step:
 
     def _figures(self, flipped: Tensor) -> dict[str, float]:
         return {"share": flipped.float().mean().item(), "curvature": float(self.state.get("curvature", 0.0))}
+
+
+@dataclass(frozen=True)
+class Weights(Projection):
+    """The weights that lower a layer's model of the loss, from where they stand.
+
+        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = Q̄ / mean(diag Q̄)
+
+    per column, with its present weights w₀. F is the mean gradient as the model predicts it at w₀: the running mean of
+    the gradients, to each of which c A Δw is added for every flip made since. c is steered so that the rate of the
+    parameter group is the share of the weights that flip in a step. All columns of a layer have the same c A: a family.
+
+    Args:
+        solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
+            have no lower energy than w₀ are not taken.
+        window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
+            for all of them.
+        memory: Share of Q̄ that is kept at a renewal.
+        refresh: Steps between renewals of Q̄.
+    """
+
+    name = "weights"
+    capabilities = Capabilities(
+        momentum=0.98,
+        takes_rate=True,
+        state_names=("gradient", "gram", "step", "refreshes", "curvature"),
+        sharded={"gradient": 0},
+    )
+
+    step: ClassVar[type[Step]] = Step
+
+    solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
+    memory: float = field(default=0.9, kw_only=True)
+    refresh: int = field(default=20, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, window=AT_LEAST_ONE_OR_NONE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+        object.__setattr__(self, "solver", make_solver(self.solver))
+
+    def records_at(self, step: int) -> bool:
+        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
+        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
+
+    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
+        """The sums of x xᵀ by block."""
+        dtype = torch.promote_types(layer.weight.dtype, torch.float32)
+        return partial(block_moments, Blocks.of(layer, self.block), dtype)
+
+    def matrix(self, gram: Tensor, blocks: Blocks) -> Tensor:
+        """A by block."""
+        return system_matrix(gram, 0.0, blocks)
+
+    def ready(self, inputs: LayerInputs) -> bool:
+        """Whether a layer has a Q̄."""
+        return inputs.record is not None or "gram" in inputs.state
+
+    def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
+        """Windows, if there are any, are families of one column each."""
+        shapes = super().family_shapes(layer)
+        return shapes if self.window is None else [(min(self.window, n), m) for n, m in shapes]
+
+    def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+        """2 Ω where a weight flips, and zero elsewhere."""
+        steps = [self.step.of(self, layer) for layer in inputs]
+        self.solve([step for step in steps if step.wanted > 0 and step.spins.numel()])
+        return [step.direction() for step in steps]
+
+    def solve(self, moving: Sequence[Step]) -> None:
+        """Set the spins of these steps."""
+        if self.window is None and isinstance(self.solver, Descent) and self.solver.warm:
+            for step in moving:
+                step.descend(self.solver)
+        else:
+            parts = [step.windows(self.window) if self.window else step.families() for step in moving]
+            answers = iter(solved(self.solver, [family for part in parts for family in part]))
+            for step, part in zip(moving, parts, strict=True):
+                step.take(part, [next(answers) for _ in part])
+
+    def most_flips(self, width: int) -> int:
+        """Weights of a column that can flip in a step."""
+        limit = self.solver.max_flips if isinstance(self.solver, Descent) else None
+        return min(width if one is None else one for one in (width, self.window, limit))
 
 
 def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
