@@ -18,7 +18,13 @@ from qpsbgd.projections.solving import solved
 from qpsbgd.projections.system import block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, check_options
+from qpsbgd_qubo.solvers.options import (
+    AT_LEAST_ONE,
+    AT_LEAST_ONE_OR_NONE,
+    BELOW_ONE,
+    POSITIVE_OR_NONE,
+    check_options,
+)
 from qpsbgd_qubo.solvers.search import tensor_descent
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
@@ -55,6 +61,7 @@ class Step:
     spins: Tensor
     slopes: Tensor
     wanted: float
+    steered: bool
     after: Tensor | None = None
     solutions: list[Solution] = field(default_factory=list)
     at: Tensor | None = None
@@ -81,10 +88,15 @@ class Step:
         if not bool(has_gradient(inputs)):
             wanted = 0.0
         gradient = blocks.weights(state["gradient"])
-        if "curvature" not in state and wanted:
+        if projection.curvature is not None:
+            size = state["gram"].diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
+            state["curvature"] = projection.curvature * inputs.layer.gain**2 * size
+        elif "curvature" not in state and wanted:
             state["curvature"] = _first_curvature(inputs, start * gradient, cached["matrix"], wanted)
         slopes = (gradient / state["curvature"] if wanted else gradient).contiguous()
-        return cls(inputs, weight, blocks, state, cached, start, start.clone(), slopes, wanted)
+        return cls(
+            inputs, weight, blocks, state, cached, start, start.clone(), slopes, wanted, projection.curvature is None
+        )
 
     @property
     def matrix(self) -> Tensor:
@@ -154,6 +166,7 @@ class Step:
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
             state["gradient"] = self.blocks.merged(state["curvature"] * after, state["gradient"])
+        if self.wanted and self.steered:
             counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
             if self.inputs.shards is not None:
                 counts = self.inputs.shards.all_gather(counts).sum(0)
@@ -182,6 +195,11 @@ class Weights(Projection):
             have no lower energy than w₀ are not taken.
         window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
             for all of them.
+        curvature: In place of steering, a bound on the second derivative of the mean loss by a row's outputs, times the
+            rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
+            batches, β = 0 and `refresh` and `memory` of 1 and 0, every answer of lower energy lowers the loss of a
+            network's only trained layer, so that training ends, after finitely many steps, at weights that the solver
+            does not improve.
         memory: Share of Q̄ that is kept at a renewal.
         refresh: Steps between renewals of Q̄.
     """
@@ -198,12 +216,14 @@ class Weights(Projection):
 
     solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
     window: int | None = field(default=None, kw_only=True)
+    curvature: float | None = field(default=None, kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
     refresh: int = field(default=20, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, window=AT_LEAST_ONE_OR_NONE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+        check_options(self, window=AT_LEAST_ONE_OR_NONE, curvature=POSITIVE_OR_NONE)
+        check_options(self, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
         object.__setattr__(self, "solver", make_solver(self.solver))
 
     def records_at(self, step: int) -> bool:
@@ -214,6 +234,11 @@ class Weights(Projection):
         """The sums of x xᵀ by block."""
         dtype = torch.promote_types(layer.weight.dtype, torch.float32)
         return partial(block_moments, Blocks.of(layer, self.block), dtype)
+
+    def check(self, layer: BinaryLayer) -> None:
+        """A given curvature is about layers without scales."""
+        if self.curvature is not None and layer.scaling is not None:
+            raise ValueError(f"a curvature bounds the loss of layers without scales, got {layer}")
 
     def matrix(self, gram: Tensor, blocks: Blocks) -> Tensor:
         """A by block."""
