@@ -1,5 +1,4 @@
 import copy
-import weakref
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
-from qpsbgd.nn.tape import Tape, taped
+from qpsbgd.nn.tape import MomentTape, Tape, taped
 
 
 def recorded(layer, run):
@@ -224,34 +223,39 @@ def test_a_checkpointed_use_between_two_others_leaves_the_rows_of_both(use_reent
     assert len(tape.read().inputs) == 18
 
 
-def test_what_passes_read_that_do_not_reach_the_weight_is_let_go():
-    layer, x, read = BinaryLinear(4, 4), torch.randn(6, 4, requires_grad=True), []
-
-    def moments(rows):
-        sums = rows.T @ rows
-        read.append(weakref.ref(sums))
-        return sums
-
-    layer.tape = Tape(layer.weight, moments=moments)
-    torch.autograd.grad(layer(x).sum(), x)
-    layer(x).sum().backward(inputs=[x])
-    assert [sums() for sums in read] == [None, None]
+def products(rows, sums=0):
+    return sums + rows.T @ rows
 
 
-def test_passes_of_few_rows_have_their_moments_taken_together():
-    layer, passes, taken = BinaryLinear(4, 3), [rows((count, 4)) for count in (3, 5, 2)], []
-
-    def moments(given):
-        taken.append(len(given))
-        return given.T @ given
-
-    layer.tape = tape = Tape(layer.weight, moments=moments, enough=4)
+def test_moments_of_all_passes_that_a_gradient_comes_back_to_add_up():
+    layer, passes = BinaryLinear(4, 3), [rows((count, 4)) for count in (3, 5, 2)]
+    layer.tape = tape = MomentTape(products)
+    layer(rows())
     for x in passes:
         layer(x).sum().backward()
     record, everything = tape.read(), torch.cat(passes)
-    assert taken == [5, 3 + 2]
     assert record.rows == 10
     torch.testing.assert_close(record.sums, everything.T @ everything)
+    tape.clear()
+    assert tape.read() is None
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_activation_checkpointing_records_moments_once(use_reentrant):
+    layer, x = BinaryLinear(4, 4), torch.randn(6, 4, requires_grad=True)
+    layer.tape = tape = MomentTape(products)
+    checkpoint(lambda x: layer(x).relu(), x, use_reentrant=use_reentrant).sum().backward()
+    assert tape.read().rows == 6
+
+
+def test_moments_are_recorded_whenever_gradients_are_forgotten():
+    layer, x = BinaryLinear(4, 3), rows()
+    optimizer = QPSBGD(layer)
+    for _ in range(3):
+        output = layer(x)
+        optimizer.zero_grad()
+        output.square().sum().backward()
+        optimizer.step()
 
 
 def test_two_backward_passes_through_one_graph_record_twice():

@@ -231,16 +231,6 @@ def shapes(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("rows", "products"), [(4, 1), (64, 3)])
-def test_fewer_rows_than_inputs_are_multiplied_once_per_step(rows, products, shapes):
-    layer = BinaryLinear(64, 8)
-    optimizer = optim.QPSBGD(layer, projection="ridge")
-    for _ in range(3):
-        layer(torch.randn(rows, 64)).square().sum().backward()
-    optimizer.step()
-    assert shapes == [(3 * rows // products, 64)] * products
-
-
 @pytest.mark.parametrize(("rows", "parts"), [(None, [3, 3, 3, 3, 3, 1]), (5, [3, 2])])
 def test_wide_rows_are_read_a_few_at_a_time(rows, parts, shapes, monkeypatch):
     def system_after_a_step():

@@ -16,7 +16,7 @@ from torch.fx import Proxy
 
 from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.straight_through import sign, straight_through
-from qpsbgd.nn.tape import Tape
+from qpsbgd.nn.tape import MomentTape, Tape
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
@@ -93,7 +93,7 @@ class BinaryLayer(nn.Module, ABC):
         powers = [2.0**power for power in reversed(range(bits))]
         self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
         self.latent_forward = False
-        self.tape: Tape | None = None
+        self.tape: MomentTape | Tape | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(shape, **kind))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m), or (B, 0) if not recorded."""
+    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m)."""
 
     inputs: Tensor
     output_grads: Tensor
@@ -33,51 +33,99 @@ class LayerMoments:
     rows: int
 
 
+class MomentTape:
+    """The moments of one layer's inputs since the last `clear`, over all of its uses in passes.
+
+    They are computed in the forward pass, because later operations may change inputs in place, and count as soon as a
+    gradient arrives at the output, whatever it is: a pass alone is not recorded.
+    """
+
+    def __init__(
+        self,
+        moments: Callable[..., Tensor],  # sums over rows, added to a second argument
+        most: int | None = None,  # rows used of one pass; if there are more, evenly spaced ones are taken
+        *,
+        wanted: bool = True,  # whether to record at all
+        at_once: int | None = None,  # rows that are read together for their moments, which bounds the memory for rows
+        sharded: bool = False,  # whether FSDP has sharded the weight
+    ) -> None:
+        self._moments, self._most, self._at_once = moments, most, at_once
+        self._recorded: LayerMoments | None = None
+        self.sharded, self.wanted = sharded, wanted
+
+    def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
+        """Record the inputs x of a layer when a gradient of their `output` arrives, if any will."""
+        if self.wanted and _differentiated(output):
+            moments = self._moments_of(layer, x, output)
+            _when_differentiated(output, lambda grad: self._add(moments))
+
+    def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
+        """Record the inputs x of a layer, given the gradient of their output."""
+        self._add(self._moments_of(layer, x, grad))
+
+    @torch.no_grad()
+    def _moments_of(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> LayerMoments:
+        rows, at = _rows_used(layer, output, self._most)
+        parts: Sequence[Tensor | None] = [at]
+        if self._at_once is not None and rows > self._at_once:
+            parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
+        first, *others = parts
+        sums = self._moments(layer.input_rows(x, first).detach())
+        for part in others:
+            sums = self._moments(layer.input_rows(x, part).detach(), sums)
+        return LayerMoments(sums, rows)
+
+    def _add(self, new: LayerMoments) -> None:
+        old = self._recorded
+        self._recorded = new if old is None else LayerMoments(old.sums + new.sums, old.rows + new.rows)
+
+    def read(self) -> LayerMoments | None:
+        """All moments since the last `clear`; None if there are none."""
+        return self._recorded
+
+    def clear(self) -> None:
+        """Drop them."""
+        self._recorded = None
+
+    close = clear
+
+
 @dataclass(frozen=True, eq=False)
 class _Part:
     """The record of one backward pass through one output, and whether its gradient was not zero."""
 
-    record: LayerRecord | LayerMoments
+    record: LayerRecord
     backward: int
     any_gradient: Tensor
 
 
 class Tape:
-    """The records of one layer since the last `clear`, filled by hooks on the layer's output tensors.
+    """The rows of one layer since the last `clear`, with their output gradients.
 
     Using a layer twice, or several backward passes before a step, adds records: QUBOs are sums over rows.
 
-    Inputs are read in the forward pass, because later operations may change them in place. With `moments`, only their
-    moments are kept.
+    Inputs are read in the forward pass, because later operations may change them in place.
 
     With `weight`, a record counts once a `backward` call has reached the weight, and only while the weight holds that
     gradient. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
     gradient penalty; `model.zero_grad()` drops all records, as the optimiser's `zero_grad` does.
-
-    FSDP shards the weight and computes with another parameter in its place, whose gradient is reduced to that of the
-    shards. Records then count until the gradient of the shards is None again.
     """
+
+    sharded = False
 
     def __init__(
         self,
         weight: nn.Parameter | None = None,  # the layer's latent weight; None counts all records
-        most: int | None = None,  # rows used of one pass; if there are more, evenly spaced ones are taken
+        most: int | None = None,  # as for `MomentTape`
         *,
-        output_grads: bool = True,  # whether to record the gradients at the output as well as the inputs
-        moments: Callable[..., Tensor] | None = None,  # of rows, added to a second argument; kept instead of rows
-        enough: int = 1,  # rows of one pass whose moments are computed forward; fewer take less memory as rows
-        at_once: int | None = None,  # rows that are read together for their moments, which bounds the memory for rows
-        sharded: bool = False,  # whether FSDP has sharded the weight
+        wanted: bool = True,
     ) -> None:
-        self.sharded = sharded
-        self._weight, self._most, self._output_grads = weight, most, output_grads
-        self._moments, self._enough, self._at_once = moments, enough, at_once
+        self._weight, self._most = weight, most
         self._parts: list[_Part] = []
         self._confirmed: list[_Part] = []
-        self._reduced = False
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
-        self.wanted = True
+        self.wanted = wanted
 
     @property
     def wanted(self) -> bool:
@@ -87,34 +135,21 @@ class Tape:
     @wanted.setter
     def wanted(self, value: bool) -> None:
         self._wanted = value
-        if not self.sharded:
-            self._listen(self._weight)
+        self._listen()
 
     def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
-        """Record the inputs x of a layer when the gradient of their `output` arrives, if any will.
-
-        The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
-        activations that often follow a layer.
-        """
-        # It may have been frozen before; in a pass, FSDP puts another parameter in the place of its shards.
-        self._listen(layer.weight if self.sharded else self._weight)
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func: its tensors must not stay
-        if transformed or not (self.wanted and output.requires_grad):
-            return
-        keep = self._reader(layer, x, output)
-
-        def record(grad: Tensor | None) -> None:
-            if grad is not None:  # an operation after the layer returned no gradient
-                self._add(grad, keep)
-
-        output.register_hook(record)  # type: ignore[no-untyped-call]
+        """Record the inputs x of a layer when the gradient of their `output` arrives, if any will."""
+        self._listen()  # it may have been frozen before
+        if self.wanted and _differentiated(output):
+            keep = self._reader(layer, x, output)
+            _when_differentiated(output, lambda grad: self._add(grad, keep))
 
     def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
         """Record the inputs x of a layer, given the gradient of their output."""
-        self._listen(self._weight)  # it may have been frozen before
+        self._listen()
         self._add(grad, self._reader(layer, x, grad))
 
-    def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
+    def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord]) -> None:
         running = torch._C._current_graph_task_id()
         self._parts.append(_Part(keep(grad.detach()), running, grad.any()))
         if self._weight is not None:
@@ -125,46 +160,25 @@ class Tape:
         self._parts = [part for part in self._parts if part.backward != backward]
 
     @torch.no_grad()
-    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], LayerRecord | LayerMoments]:
+    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], LayerRecord]:
         """Read the inputs of an output, or of its gradient; the function makes the record once that is known."""
-        rows, at = layer.num_rows(output.shape), None
-        if self._most is not None and rows > self._most:
-            # Mostly no divisor of the rows of an image, so that images share their positions out among each other.
-            rows, at = self._most, torch.arange(self._most, device=output.device) * rows // self._most
-        if self._moments is not None and rows >= self._enough:
-            parts: Sequence[Tensor | None] = [at]
-            if self._at_once is not None and rows > self._at_once:
-                parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
-            first, *others = parts
-            sums = self._moments(layer.input_rows(x, first).detach())
-            for part in others:
-                sums = self._moments(layer.input_rows(x, part).detach(), sums)
-            found = LayerMoments(sums, rows)
-            return lambda grad: found
-        inputs, wanted = layer.input_rows(x, at).detach().clone(), self._output_grads
-        return lambda grad: LayerRecord(
-            inputs, layer.grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
-        )
+        _, at = _rows_used(layer, output, self._most)
+        inputs = layer.input_rows(x, at).detach().clone()
+        return lambda grad: LayerRecord(inputs, layer.grad_rows(grad, at).clone())
 
-    def read(self) -> LayerRecord | LayerMoments | None:
+    def read(self) -> LayerRecord | None:
         """All records since the last `clear` as one, at least in single precision; None if there are none."""
-        found = [part.record for part in self._counting()]
-        moments = [one for one in found if isinstance(one, LayerMoments)]
-        if records := [one for one in found if isinstance(one, LayerRecord)]:
-            inputs = _concatenated([one.inputs for one in records])
-            if self._moments is None:
-                grads = _concatenated([one.output_grads for one in records])
-                dtype = torch.promote_types(inputs.dtype, grads.dtype)
-                return LayerRecord(inputs.to(dtype), grads.to(dtype))
-            moments.append(LayerMoments(self._moments(inputs), len(inputs)))
-        if not moments:
+        records = [part.record for part in self._counting()]
+        if not records:
             return None
-        sums = reduce(torch.add, [one.sums for one in moments])  # a single one is not copied
-        return LayerMoments(sums, sum(one.rows for one in moments))
+        inputs = _concatenated([record.inputs for record in records])
+        grads = _concatenated([record.output_grads for record in records])
+        dtype = torch.promote_types(inputs.dtype, grads.dtype)
+        return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
         """Drop all records."""
-        self._parts, self._confirmed, self._grad, self._reduced = [], [], None, False
+        self._parts, self._confirmed, self._grad = [], [], None
 
     def close(self) -> None:
         """Drop all records and stop listening to the weight."""
@@ -172,22 +186,18 @@ class Tape:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _listen(self, weight: Any) -> None:
+    def _listen(self) -> None:
+        weight = self._weight
         if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
         self._hooks = [
             weight.register_hook(_calling(self._before_gradient)),
             weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),
         ]
-        if self.sharded:
-            own: Any = self._weight
-            reduced = _calling(self._after_reduction)
-            self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: records of a gradient that was reset are old."""
         self._confirmed = self._counting()
-        self._reduced = self._reduced and bool(self._confirmed)
 
     def _after_gradient(self) -> None:
         """The running backward pass has reached the weight's gradient."""
@@ -198,10 +208,6 @@ class Tape:
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 
-    def _after_reduction(self) -> None:
-        """FSDP has reduced the gradient to that of the shards."""
-        self._reduced = True
-
     def _counting(self) -> list[_Part]:
         if self._weight is None:
             return self._parts
@@ -209,14 +215,40 @@ class Tape:
 
     def _was_reset(self, grad: Tensor | None) -> bool:
         """Whether the weight's gradient was set to None or to zero since the last backward pass."""
-        if self.sharded:
-            return grad is None and self._reduced
         if grad is None:
             return True
         if self._grad is not None and grad is self._grad[0] and grad._version == self._grad[1]:
             return False
         # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
+
+
+def _differentiated(output: Tensor) -> bool:
+    """Whether a gradient of an output may arrive; under torch.func, whose tensors must not stay, it does not count."""
+    return output.requires_grad and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _when_differentiated(output: Tensor, act: Callable[[Tensor], object]) -> None:
+    """Call `act` with the gradient of an output.
+
+    The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place activations
+    that often follow a layer.
+    """
+
+    def hook(grad: Tensor | None) -> None:
+        if grad is not None:  # an operation after the layer returned no gradient
+            act(grad)
+
+    output.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def _rows_used(layer: BinaryLayer, output: Tensor, most: int | None) -> tuple[int, Tensor | None]:
+    """The number of rows of an output that are used, at most `most`, and their numbers unless they are all."""
+    rows = layer.num_rows(output.shape)
+    if most is None or rows <= most:
+        return rows, None
+    # Mostly no divisor of the rows of an image, so that images share their positions out among each other.
+    return most, torch.arange(most, device=output.device) * rows // most
 
 
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:

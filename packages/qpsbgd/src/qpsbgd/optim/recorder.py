@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, MomentTape, Tape
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Projection
-from qpsbgd.projections.blocks import Blocks
 
 _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
@@ -17,7 +18,7 @@ class Recorder:
     """Attaches a tape to every layer, and reads and clears them all."""
 
     def __init__(self) -> None:
-        self._tapes: dict[BinaryLayer, Tape] = {}
+        self._tapes: dict[BinaryLayer, MomentTape | Tape] = {}
 
     def attach_tape(self, layer: BinaryLayer, projection: Projection | None, *, ranks: int, step: int) -> None:
         """Give a layer the tape that its projection needs in place of any earlier one; none without a projection.
@@ -33,17 +34,14 @@ class Recorder:
             layer.tape = None
         if projection is None:
             return
-        blocks = Blocks.of(layer, projection.block)
-        tape = Tape(
-            layer.weight,
-            None if projection.rows is None else -(-projection.rows // ranks),
-            output_grads=projection.capabilities.output_grads,
-            moments=projection.moments(layer),
-            enough=blocks.width,
-            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
-            sharded=is_sharded(layer.weight),
-        )
-        tape.wanted = projection.records_at(step)
+        most = None if projection.rows is None else -(-projection.rows // ranks)
+        wanted, moments = projection.records_at(step), projection.moments(layer)
+        tape: MomentTape | Tape
+        if moments is None:
+            tape = Tape(layer.weight, most, wanted=wanted)
+        else:
+            at_once = max(1, _READ_AT_ONCE // (layer.groups * math.prod(layer.weight.shape[1:])))
+            tape = MomentTape(moments, most, wanted=wanted, at_once=at_once, sharded=is_sharded(layer.weight))
         layer.tape = self._tapes[layer] = tape
 
     def check_attached(self, layer: BinaryLayer) -> None:

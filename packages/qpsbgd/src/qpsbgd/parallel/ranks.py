@@ -132,7 +132,7 @@ def gather_records(
             weight, width = layer.weight, layer.groups * math.prod(layer.weight.shape[1:])
             dtype = torch.promote_types(weight.dtype, torch.float32)
             nothing = torch.empty(0, width, dtype=dtype, device=weight.device)
-            grads = nothing.new_empty(0, len(weight) if projection.capabilities.output_grads else 0)
+            grads = nothing.new_empty(0, len(weight))
             moments_of = projection.moments(layer)
             own[layer] = LayerMoments(moments_of(nothing), 0) if moments_of else LayerRecord(nothing, grads)
     rows = {layer: record for layer, record in own.items() if isinstance(record, LayerRecord)}

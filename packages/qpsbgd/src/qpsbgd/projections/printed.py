@@ -36,7 +36,7 @@ class Printed(Projection):
     """
 
     name = "printed"
-    capabilities = Capabilities(momentum=0.0, output_grads=True, state_names=(*_FAMILY, "spins", "step"))
+    capabilities = Capabilities(momentum=0.0, state_names=(*_FAMILY, "spins", "step"))
 
     solver: Any = field(default=TRAINING, kw_only=True)
     scale: Scale = field(default="literal", kw_only=True)

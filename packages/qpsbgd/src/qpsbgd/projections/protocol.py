@@ -84,7 +84,6 @@ class Capabilities:
     Attributes:
         momentum: β where the user gives none; short runs have less.
         records: Whether layers record anything for it.
-        output_grads: Whether layers record the gradients at their outputs beside their inputs.
         takes_rate: Whether directions are whole steps, made at the rate that the projection is given.
         state_names: The names in `Direction.state`, a solver's warm start among them.
         sharded: The state names with a dimension of output units, and which dimension; empty where sharded layers
@@ -93,7 +92,6 @@ class Capabilities:
 
     momentum: float = 0.9
     records: bool = True
-    output_grads: bool = False
     takes_rate: bool = False
     state_names: tuple[str, ...] = ()
     sharded: Mapping[str, int] = field(default_factory=dict)
@@ -147,7 +145,7 @@ class Projection(ABC):
         return self.capabilities.records
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor] | None:
-        """A function of rows (B, n) of a layer's inputs, whose result is recorded instead; None records the rows.
+        """A function of rows (B, n) of a layer's inputs that is recorded; None for rows with their output gradients.
 
         Results are sums over rows: with a second argument, the function adds to it and returns it.
         """
