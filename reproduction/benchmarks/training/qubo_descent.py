@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from benchmarks.training.kept_rows import Rows
-from benchmarks.training.training_parts import accuracy
+from benchmarks.training.training_parts import accuracy, dense, mnist
 from benchmarks.training.training_tasks import TASKS
 from torch import nn
 
@@ -29,6 +29,7 @@ from qpsbgd import QPSBGD, Bop, QuboDescent, StraightThrough
 from qpsbgd.nn import convert
 from qpsbgd.projections.system import inverse
 from qpsbgd.projections.weights import Step, Weights
+from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments.cifar import DEVIATION, MEAN, resnet
 from qpsbgd_qubo.solvers.search.descent import Descent
 
@@ -140,8 +141,13 @@ def cifar_run(network, make, *, steps, seed):
 def run(job):
     """The row of one run, with the seconds of CPU that it took."""
     torch.set_num_threads(1)
-    task, method, begun = job["task"], METHODS[job["method"]], time.process_time()
-    if task.startswith("cifar-"):
+    task, method, begun = job["task"], METHODS.get(job["method"]), time.process_time()
+    if job["method"] == "energies":
+        row = energies(job)
+    elif job["method"] in CHIP:
+        name, options = CHIP[job["method"]]
+        row = by_windows(job, make_solver(name, **options))
+    elif task.startswith("cifar-"):
         row = cifar_run(task.removeprefix("cifar-"), method, steps=job["budget"], seed=job["seed"])
     else:
 
@@ -152,6 +158,44 @@ def run(job):
         row = TASKS[task].run(make, budget=job["budget"], seed=job["seed"], choosing=False, **scale)
         row.pop("clock", None)
     return job | row | {"cpu_seconds": round(time.process_time() - begun, 1)}
+
+
+def by_windows(job, solver):
+    """Digits trained whole, for `budget` epochs, or MNIST for `budget` steps, by windows of 16 weights.
+
+    MNIST's score is the loss of all training images after the steps.
+    """
+    counts = dict.fromkeys(("steps", "submissions", "qpu_seconds"), 0)
+
+    def make(model, steps):
+        optimizer = QuboDescent(model, window=16, solver=solver, steps=steps, real=True)
+
+        def count(*_):
+            counts["steps"] += 1
+            for name in ("submissions", "qpu_seconds"):
+                counts[name] += optimizer.solutions[0].stats.get(name, 0)
+
+        optimizer.register_step_post_hook(count)
+        return optimizer
+
+    if job["task"] == "digits":
+        return TASKS["digits"].run(make, budget=job["budget"], seed=job["seed"], choosing=False) | counts
+    x, y, *_ = mnist(False)
+    torch.manual_seed(job["seed"])
+    model = dense([784, 512, 512, 10])
+    optimizer = make(model, job["budget"])
+    with torch.no_grad():
+        before = F.cross_entropy(model(x), y).item()
+    for rows in torch.randint(len(x), (job["budget"], 100), generator=torch.Generator().manual_seed(job["seed"])):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return {"before": before, "score": F.cross_entropy(model(x), y).item()} | counts
+
+
+CHIP = {"chip": ("virtual-qpu", {"num_reads": 10, "copies": 1}), "chip-exact": ("exact", {})}
+"""Solvers of windows on the virtual chip, and exact ones to compare with: names and options."""
 
 
 def energies(job):
@@ -183,14 +227,14 @@ def energies(job):
     TASKS[job["task"]].run(make, budget=job["budget"], seed=job["seed"], choosing=False)
     table = np.array([drops[name] for name in SOLVERS])
     shares = (table / table.max(0)).mean(1)
-    return job | {"problems": table.shape[1], "shares": dict(zip(SOLVERS, map(float, shares), strict=True))}
+    return {"problems": table.shape[1], "shares": dict(zip(SOLVERS, map(float, shares), strict=True))}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", nargs="+", default=["digits", "mnist-dense", "adult-10"])
     parser.add_argument("--budgets", nargs="+", type=int, default=[1])
-    parser.add_argument("--methods", nargs="+", choices=[*METHODS, "energies"], default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, "energies", *CHIP], default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=36_000)
     parser.add_argument("--into", type=Path, default=FILE)
@@ -203,7 +247,7 @@ def main():
         for method in options.methods
     ]
     rows = Rows(options.into, seconds=options.seconds)
-    rows.measured(lambda job: energies(job) if job["method"] == "energies" else run(job), jobs)
+    rows.measured(run, jobs)
 
 
 if __name__ == "__main__":
