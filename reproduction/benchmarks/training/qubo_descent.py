@@ -77,6 +77,7 @@ METHODS = {
     **{f"window-{k}": partial(QuboDescent, window=k) for k in (16, 32)},
     "descent-.005": partial(QuboDescent, flips=0.005),
     "descent-.99": partial(QuboDescent, memory=0.99),
+    **{f"delta-{d}": partial(controlled, Weights(delta=d)) for d in (0, 1, 3, 10)},
     "no-couplings": partial(controlled, Uncoupled()),
     "real-minimiser": partial(controlled, RealMinimiser()),
     "default": QPSBGD,

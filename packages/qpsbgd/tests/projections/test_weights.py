@@ -11,6 +11,8 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.projections.weights import Weights
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.annealers.budget import BudgetSpent
+from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.solvers.search.descent import Descent
 
 
@@ -238,3 +240,23 @@ def test_windows_have_a_cost_estimate():
     optimizer = QuboDescent(model, solver="virtual-qpu", window=16)
     assert optimizer.estimate(10) == make_solver("virtual-qpu").estimate([(16, 522)]) * 10
     assert Weights(window=16).family_shapes(model[0]) == [(16, 512)]
+
+
+def test_windows_on_a_chip_keep_to_a_budget_and_can_be_replayed(tmp_path):
+    first, rows = layer_and_rows(n=20, m=6)
+    gradients = torch.randn(4, 6, 20, dtype=torch.float64)
+    record, ended = tmp_path / "run.sqlite", {}
+    chip = {"size": 4, "num_reads": 5, "record": record, "max_qpu_seconds": 0.03}
+    for name, options, error in (("virtual-qpu", chip, BudgetSpent), ("replay", {"path": record}, RecordingError)):
+        layer = copy.deepcopy(first)
+        optimizer = QuboDescent(layer, solver=make_solver(name, **options), window=8)
+        for gradient in gradients[:3]:
+            step(optimizer, layer, rows, gradient)
+        ended[name] = layer.weight.detach().clone()
+        state = copy.deepcopy(optimizer.state_dict()["state"])
+        with pytest.raises(error):
+            step(optimizer, layer, rows, gradients[3])
+        assert torch.equal(layer.weight, ended[name])  # nothing is lost
+        assert torch.equal(optimizer.state_dict()["state"][0]["gradient"], state[0]["gradient"])
+    assert not torch.equal(ended["replay"], first.weight)
+    assert torch.equal(ended["virtual-qpu"], ended["replay"])

@@ -22,6 +22,7 @@ from qpsbgd_qubo.solvers.options import (
     AT_LEAST_ONE,
     AT_LEAST_ONE_OR_NONE,
     BELOW_ONE,
+    NOT_NEGATIVE,
     POSITIVE_OR_NONE,
     check_options,
 )
@@ -90,7 +91,7 @@ class Step:
         gradient = blocks.weights(state["gradient"])
         if projection.curvature is not None:
             size = state["gram"].diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
-            state["curvature"] = projection.curvature * inputs.layer.gain**2 * size
+            state["curvature"] = projection.curvature * inputs.layer.gain**2 * size * (1 + projection.delta)
         elif "curvature" not in state and wanted:
             state["curvature"] = _first_curvature(inputs, start * gradient, cached["matrix"], wanted)
         slopes = (gradient / state["curvature"] if wanted else gradient).contiguous()
@@ -184,17 +185,19 @@ class Step:
 class Weights(Projection):
     """The weights that lower a layer's model of the loss, from where they stand.
 
-        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = Q̄ / mean(diag Q̄)
+        w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = (Q̄/d + δI) / (1 + δ)
 
-    per column, with its present weights w₀. F is the mean gradient as the model predicts it at w₀: the running mean of
-    the gradients, to each of which c A Δw is added for every flip made since. c is steered so that the rate of the
-    parameter group is the share of the weights that flip in a step. All columns of a layer have the same c A: a family.
+    per column, with its present weights w₀ and d = mean(diag Q̄). F is the mean gradient as the model predicts it at w₀:
+    the running mean of the gradients, to each of which c A Δw is added for every flip made since. c is steered so that
+    the rate of the parameter group is the share of the weights that flip in a step. All columns of a layer have the
+    same c A: a family.
 
     Args:
         solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
             have no lower energy than w₀ are not taken.
         window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
             for all of them.
+        delta: δ of A: it weakens the couplings.
         curvature: In place of steering, a bound on the second derivative of the mean loss by a row's outputs, times the
             rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
             batches, β = 0 and `refresh` and `memory` of 1 and 0, every answer of lower energy lowers the loss of a
@@ -216,6 +219,7 @@ class Weights(Projection):
 
     solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
     window: int | None = field(default=None, kw_only=True)
+    delta: float = field(default=0.0, kw_only=True)
     curvature: float | None = field(default=None, kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
     refresh: int = field(default=20, kw_only=True)
@@ -223,7 +227,7 @@ class Weights(Projection):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self, window=AT_LEAST_ONE_OR_NONE, curvature=POSITIVE_OR_NONE)
-        check_options(self, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+        check_options(self, delta=NOT_NEGATIVE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
         object.__setattr__(self, "solver", make_solver(self.solver))
 
     def records_at(self, step: int) -> bool:
@@ -242,7 +246,7 @@ class Weights(Projection):
 
     def matrix(self, gram: Tensor, blocks: Blocks) -> Tensor:
         """A by block."""
-        return system_matrix(gram, 0.0, blocks)
+        return system_matrix(gram, self.delta, blocks) / (1 + self.delta)
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer has a Q̄."""
