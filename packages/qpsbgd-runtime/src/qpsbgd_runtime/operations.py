@@ -160,7 +160,7 @@ class Operation:
             return self._shape(*shapes)
         except ValueError as error:
             came = f"shape {shapes[0]}" if self.count == 1 else f"shapes {', '.join(map(str, shapes))}"
-            raise ValueError(f"{self} takes {error}, got {came} per sample") from None
+            raise ValueError(f"{self} takes {error}, got {came} per sample (no batch, channels first)") from None
 
     def _shape(self, *shapes: Any, **_: Any) -> Shape:
         """What `shape_after` returns; a ValueError says what must go in. As a rule the same shape."""

@@ -152,7 +152,13 @@ def _inputs(rows, kind, header):
 
 def _linked(gcc, work, name, parts):
     """Link a firmware; the bytes of its sections."""
-    options = ("-nostartfiles", "--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections", "-Wl,--no-warnings")
+    options = (
+        "-nostartfiles",
+        "--specs=nano.specs",
+        "--specs=nosys.specs",
+        "-Wl,--gc-sections",
+        "-Wl,--no-warn-rwx-segments",
+    )
     options += (f"-T{work / 'board.ld'}",)
     _done(*gcc, *options, work / "main.o", work / "samples.o", *parts, "-lm", "-o", work / f"{name}.elf")
     lines = _done("arm-none-eabi-size", "-A", work / f"{name}.elf").splitlines()

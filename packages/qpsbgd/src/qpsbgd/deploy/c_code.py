@@ -72,7 +72,7 @@ class _Network:
     def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
-        self._operations, self._input_shape = operations, input_shape
+        self._operations, self._input_shape = operations, input_shape  # as packed: the self-test computes their outputs
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         last = operations[self._output - 1] if self._output else None
         self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
