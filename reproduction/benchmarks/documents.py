@@ -41,6 +41,7 @@ DOCUMENTS = {
         *(training.step_cost, scaling.large, scaling.large_binarized),
     ),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
+    "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (reliability.attacked,),
     "docs/integrations.md": (training.estimators,),
     "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
@@ -56,6 +57,7 @@ DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training.today_figure,
+    "microcontrollers": deploy.microcontrollers_figure,
     "verdicts": lambda: plot_verdicts(paper.summaries()),
     "chip": lambda: plot_panels(paper.chip_figure()),
 }

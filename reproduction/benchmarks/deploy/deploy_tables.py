@@ -1,6 +1,9 @@
-"""The tables of docs/deployment.md, from the files of deploy.py, one per machine."""
+"""What docs/deployment.md and docs/microcontrollers.md show: tables of deploy.py and microcontrollers.py, a figure."""
 
-from benchmarks.tables import crossed, results
+from matplotlib.figure import Figure
+
+from benchmarks.tables import crossed, labelled, results
+from qpsbgd_paper.report.styles import COLOURS, RED
 
 MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
 
@@ -20,3 +23,47 @@ def deployed_times():
         for program, spent in row["microseconds"].items()
     }
     return crossed(("network", "program"), cells)
+
+
+def microcontrollers():
+    """Flash, RAM and stack on the M4, and instructions on all cores; bold where one bit takes more than int8."""
+    rows = _by_network()
+    int8 = {(row["network"], row["core"]): row for row in rows if row["code"] == "int8, CMSIS-NN"}
+    cells = {}
+    for row in rows:
+        core = row["core"]
+        for what in ("flash", "RAM", "stack", "instructions") if core == "m4" else ("instructions",):
+            column = what if what != "instructions" else f"instructions, M{core[1:]}"
+            text = f"{row[what]:,}" if what != "instructions" else _thousands(row[what])
+            more = row["code"] == "one bit" and row[what] > int8.get((row["network"], core), row)[what]
+            cells[(row["network"], row["code"]), column] = f"**{text}**" if more else text
+    order = ["flash", "RAM", "stack", *(f"instructions, M{core}" for core in (4, 3, 33, 55))]
+    return crossed(("network", "code"), cells, order)
+
+
+def _by_network():
+    """The rows network by network, one bit first."""
+    rows = results("microcontrollers")["rows"]
+    order = list(dict.fromkeys(row["network"] for row in rows if row["code"] == "one bit"))
+    return sorted(rows, key=lambda row: (order.index(row["network"]), row["code"] != "one bit", row["code"][0] != "i"))
+
+
+def _thousands(count):
+    return f"{count / 1e6:.2f}M" if count >= 1e6 else f"{count / 1e3:.1f}k"
+
+
+def microcontrollers_figure():
+    """Flash, RAM and instructions on the M4, one bit beside int8."""
+    rows = {(row["network"], row["code"]): row for row in _by_network() if row["core"] == "m4"}
+    names = list(dict.fromkeys(name for name, _ in rows))[::-1]
+    figure = Figure(figsize=(9.3, 2.9), layout="constrained")
+    panels = {"flash": ("flash, KB", 1024), "RAM": ("RAM, KB", 1024), "instructions": ("instructions, millions", 1e6)}
+    for axes, (what, (title, unit)) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
+        one, int8 = ([rows[name, code][what] / unit for name in names] for code in ("one bit", "int8, CMSIS-NN"))
+        axes.hlines(range(len(names)), one, int8, color=COLOURS["bc-sgd"], linewidth=1)
+        axes.plot(int8, range(len(names)), "o", color=COLOURS["bc-sgd"], label="int8, CMSIS-NN")
+        axes.plot(one, range(len(names)), "o", color=RED, label="one bit")
+        labelled(axes, title, log="x")
+        axes.set_yticks(range(len(names)), names)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
