@@ -36,6 +36,14 @@ def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == names
 
 
+def test_the_layout_of_c_is_chosen_and_its_files_are_not_replaced_either(packed, tmp_path):
+    made = ("--to", "c", "-o", tmp_path / "c", "--layout", "arduino")
+    deploy(packed, *made)
+    assert (tmp_path / "c" / "library.properties").is_file() and (tmp_path / "c" / "src" / "network.h").is_file()
+    with pytest.raises(FileExistsError, match=r"network\.h is there already"):
+        deploy(packed, *made)
+
+
 @pytest.mark.parametrize("name", ["digits.h", "digits.c", "digits_main.c", "digits_test.c"])
 def test_no_file_of_c_is_replaced_unless_that_is_asked_for(name, packed, tmp_path):
     (tmp_path / name).write_text("mine")

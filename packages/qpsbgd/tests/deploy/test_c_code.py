@@ -188,6 +188,10 @@ def test_options_that_cannot_be_meant_are_refused(dense, tmp_path):
         to_c(dense.model, tmp_path, input_shape=(71,))
     with pytest.raises(ValueError, match="positive sizes"):
         to_c(dense.model, tmp_path, input_shape=(-1, 70))
+    images = nn.Sequential(BinaryConv2d(3, 2, 3))
+    for shape in ((8, 8, 3), (1, 3, 8, 8)):
+        with pytest.raises(ValueError, match=r"takes 3 channels, got .* per sample \(no batch, channels first\)"):
+            to_c(images, tmp_path, input_shape=shape)
     with pytest.raises(ValueError, match="give input_shape"):
         to_c(nn.Sequential(BinaryConv2d(1, 2, 3)), tmp_path)
     with pytest.raises(ValueError, match="no layers"):
