@@ -29,14 +29,14 @@ $(VENV)/.installed: $(VENV)/.demo
 	@$(PIP) $(EDITABLE) -e 'reproduction[dev]'
 	@touch $@
 
-demo: $(VENV)/.demo ## Train a binary network beside the baselines and write a report
+demo: $(VENV)/.demo ## Train a binary network beside the baselines and write a report (three minutes on two cores, 1.2 GB)
 	$(BIN)/qpsbgd demo
 
 paper: install ## Run all experiments of the paper and write a report (about half an hour on two cores; QPSBGD_DATA: folder with the data)
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the libraries' tests (about three minutes on two cores)
+test: install ## Run the libraries' tests (four and a half minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" packages tests
 
 test-paper: install ## Run the tests of the paper's experiments and reports
@@ -62,9 +62,12 @@ check: install ## Lint, check types and which module imports which
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# Pages link to the repository where one can read it without a password.
+REPOSITORY ?= $(shell git remote get-url origin 2>/dev/null | grep -E '^https://[^@]*$$')
+
 # Not --quiet: it hides the warnings from --strict as well.
 docs: install ## Build the documentation into site/; any warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 REPOSITORY="$(REPOSITORY)" $(BIN)/mkdocs build --strict
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(PIP) simulated-bifurcation openjij

@@ -50,7 +50,7 @@ def linked(text: str, folder: Path, repository: str | None) -> str:
             elif path == ROOT / "examples" or path in EXAMPLES:
                 path, anchor = DOCS / "examples.md", f"#{path.stem}" if path.suffix else ""
             else:
-                return f"[{match[1]}]({repository}/{name})" if repository else match[1]
+                return f"[{match[1]}]({repository.removesuffix('.git')}/blob/HEAD/{name})" if repository else match[1]
         return f"[{match[1]}]({relpath(path, here)}{anchor})"
 
     return LINK.sub(link, text)

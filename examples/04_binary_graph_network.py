@@ -6,7 +6,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryGCNConv
-from qpsbgd_paper.datasets import load_karate
+from qpsbgd_paper.datasets.graphs import load_karate
 
 
 class Net(nn.Module):

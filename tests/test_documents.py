@@ -165,7 +165,7 @@ def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
     )
     pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](design.md#x)"
     assert linked(text, docs, None) == pages.format("c")
-    assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/reproduction/results)")
+    assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/blob/HEAD/reproduction/results)")
     assert linked("![x](docs/figures/chip.svg)", ROOT, None) == "![x](figures/chip.svg)"
     assert linked("[x](../tutorial.md)", docs / "reference", None) == "[x](../tutorial.md)"
 

@@ -13,7 +13,9 @@ from torch import nn
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.nn.tape import taped
-from qpsbgd_paper.datasets import load_adult, load_mnist, load_planetoid
+from qpsbgd_paper.datasets.adult import load_adult
+from qpsbgd_paper.datasets.graphs import load_planetoid
+from qpsbgd_paper.datasets.mnist import load_mnist
 
 
 def mnist():

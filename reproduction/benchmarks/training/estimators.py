@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
-from qpsbgd_paper.datasets import load_adult
+from qpsbgd_paper.datasets.adult import load_adult
 from qpsbgd_paper.framework.measurements import publish, shown
 
 DESIGN = ("wine", "breast cancer", "blobs on a cube", "Adult (a1a)", "diabetes", "Friedman 1", "plane and noise")

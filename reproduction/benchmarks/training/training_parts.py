@@ -79,7 +79,7 @@ def large_convolutional():
 
 @cache
 def mnist(choosing):
-    from qpsbgd_paper.datasets import load_mnist
+    from qpsbgd_paper.datasets.mnist import load_mnist
 
     images = load_mnist()
     parts = (images.train_images, images.train_labels, images.test_images, images.test_labels)

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -123,3 +126,12 @@ def test_an_interrupted_fetch_says_how_to_go_on(monkeypatch):
 def test_an_unknown_data_set_is_refused_with_the_known_ones(command):
     result = run(command, "tyo")
     assert result.exit_code == 2 and "'tyo'" in result.stderr and "toy" in result.stderr
+
+
+def test_the_help_of_every_command_loads_neither_torch_nor_what_else_takes_long():
+    code = (
+        "import sys; from qpsbgd.cli.app import SUMMARIES, application; [application(name) for name in SUMMARIES]; "
+        "print(sorted({'torch', 'scipy', 'dimod', 'matplotlib', 'sklearn', 'joblib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

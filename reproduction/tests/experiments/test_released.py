@@ -10,7 +10,7 @@ from qpsbgd_paper.experiments.released import Figure3, ReleasedThree, SignLayer,
 
 @pytest.fixture
 def adult():
-    from qpsbgd_paper.datasets import load_adult
+    from qpsbgd_paper.datasets.adult import load_adult
 
     try:
         return load_adult()

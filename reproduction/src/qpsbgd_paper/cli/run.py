@@ -47,7 +47,7 @@ PAPER, QUICK = Path("results/paper"), Path("results/quick")
 
 DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)
 PROCESSES = Annotated[int, typer.Option(min=1, help="Processes to use.")]
-FRESH = Annotated[bool, typer.Option("--fresh", help="Do finished runs again instead of reusing them.")]
+FRESH = Annotated[bool, typer.Option("--fresh", help="Rerun finished runs instead of reusing them.")]
 
 
 def demo(
@@ -205,9 +205,9 @@ def _run(
     check_folder(out)
     runs = out / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    kept = len(list(runs.glob("*.json")))
-    if kept and not fresh:
-        say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
+    if any(runs.glob("*.json")) and not fresh:
+        these = "this experiment" if len(experiments) == 1 else "these experiments"
+        say(f"Finished runs of {these} in {runs} are reused; --fresh repeats them.")
     summaries = []
     say("Finding the data")
     for experiment in experiments:

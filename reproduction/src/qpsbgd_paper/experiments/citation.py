@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
 from qpsbgd.nn import BinaryLayer, Gain
-from qpsbgd_paper.datasets import Graph, load_planetoid
+from qpsbgd_paper.datasets.graphs import Graph, load_planetoid
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
