@@ -1,9 +1,10 @@
 import copy
 import hashlib
 import io
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -86,10 +87,10 @@ def _killed(path):
 @pytest.mark.slow
 def test_a_killed_run_goes_on_from_the_last_written_step(tmp_path, uninterrupted):
     path = tmp_path / "run.pt"
-    process = multiprocessing.get_context("spawn").Process(target=_killed, args=(path,))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    # A script, since the module's name, by which a spawned process would import it, depends on how pytest was called.
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.run([sys.executable, __file__, path], env=paths, capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
     resumed = parts(seed=99)
     with Checkpoint(path, **resumed) as run:
         assert run.step == 6
@@ -376,3 +377,7 @@ def test_a_state_whose_solver_does_not_fit_changes_nothing():
     after = optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"] and "solvers" not in after
     torch.testing.assert_close(after["state"], before["state"], rtol=0, atol=0)
+
+
+if __name__ == "__main__":
+    _killed(sys.argv[1])
