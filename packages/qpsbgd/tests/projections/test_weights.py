@@ -218,8 +218,8 @@ def test_bad_options_are_named():
 
 
 def test_a_window_wider_than_the_chip_is_an_error_that_names_windows():
-    layer, rows = layer_and_rows(n=300, m=2)
-    optimizer = QuboDescent(layer, solver="virtual-qpu", window=250)
+    layer, rows = layer_and_rows(n=70, m=2)
+    optimizer = QuboDescent(layer, solver=make_solver("virtual-qpu", size=4), window=60)
     before = layer.weight.detach().clone()
     with pytest.raises(ValueError, match="window"):
         step(optimizer, layer, rows, torch.randn_like(layer.weight))
@@ -237,8 +237,9 @@ def test_a_model_in_evaluation_mode_is_refused():
 
 def test_windows_have_a_cost_estimate():
     model = nn.Sequential(BinaryLinear(784, 512), BinaryLinear(512, 10))
-    optimizer = QuboDescent(model, solver="virtual-qpu", window=16)
-    assert optimizer.estimate(10) == make_solver("virtual-qpu").estimate([(16, 522)]) * 10
+    solver = make_solver("virtual-qpu", size=4)
+    optimizer = QuboDescent(model, solver=solver, window=16)
+    assert optimizer.estimate(10) == solver.estimate([(16, 522)]) * 10
     assert Weights(window=16).family_shapes(model[0]) == [(16, 512)]
 
 
