@@ -79,3 +79,22 @@ def test_complex_tensors_and_devices_that_differ_are_refused():
         QuboFamily(torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="must be on one device"):
         QuboFamily(torch.zeros(2, 2), torch.zeros(2, 1, device="meta"))
+
+
+def test_a_family_does_not_change_with_the_tensors_that_it_is_made_of():
+    parts = [torch.from_numpy(part) for part in vars(random_family(6, 3, 12)).values()]
+    family, spins = QuboFamily(*parts), torch.ones(6, 3, dtype=parts[1].dtype)
+    before = family.energies(spins)
+    for part in parts:
+        part.zero_()
+    assert before.all() and family.energies(spins).equal(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_energies_are_not_rounded_in_an_autocast_block(dtype):
+    family = of_tensors(random_family(24, 3, 12, dtype=np.float32))
+    expected = make_solver("auto", rounds=1).solve(family)
+    with torch.autocast("cpu", dtype=dtype):
+        found = make_solver("auto", rounds=1).solve(family)
+        assert torch.allclose(family.energies(found.spins), expected.energies)
+    assert found.spins.equal(expected.spins) and found.energies.equal(expected.energies)

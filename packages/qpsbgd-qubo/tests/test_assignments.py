@@ -208,3 +208,35 @@ def test_a_coupling_of_three_labels_is_refused():
 def test_the_offset_of_a_model_of_objects_keeps_its_fraction(offset):
     model = dimod.BinaryQuadraticModel({"a": 1, "b": -1}, {("a", "b"): 2}, offset, "SPIN", dtype=object)
     assert solve(model).value == -3.5
+
+
+def arrays_of(n):
+    """Q, s, c; rows, columns, couplings; h."""
+    rng = np.random.default_rng(0)
+    quadratic = rng.standard_normal((n, n))
+    rows = np.arange(n - 1)
+    return (quadratic + quadratic.T, *map(rng.standard_normal, ((n, 1), 1))), (rows, rows + 1, rows + 0.5), np.ones(n)
+
+
+MADE_OF_ARRAYS = {
+    "family": lambda dense, sparse, fields: (dense, QuboFamily),
+    "qubo": lambda dense, sparse, fields: (dense[:1], qubo_problem),
+    "ising": lambda dense, sparse, fields: ((fields, dense[0]), ising_problem),
+    "edges": lambda dense, sparse, fields: ((*sparse, fields), lambda *parts: SparseIsing.from_edges(6, *parts)),
+    "entries": lambda dense, sparse, fields: (sparse, lambda *parts: SparseIsing.from_qubo(6, *parts)),
+    "compressed rows": lambda dense, sparse, fields: (
+        [*vars(SparseIsing.from_edges(6, *sparse, fields)).values()][:4],
+        SparseIsing,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_ARRAYS)
+def test_what_is_made_of_arrays_does_not_change_with_them(name):
+    arrays, make = MADE_OF_ARRAYS[name](*arrays_of(6))
+    made, spins = make(*arrays), np.ones((6, 1))
+    answer, before = solve(made), made.energies(spins)
+    for array in arrays:
+        array[...] = 0
+    assert made.energies(spins) == before
+    assert answer.value == made.energies(answer.spins) == answer.problem.energies(answer.spins)

@@ -171,3 +171,11 @@ def test_inputs_of_any_size_give_the_same_answer(size):
     expected = make_solver("exact").solve(binary_map(inputs, grads)).spins
     small = binary_map(inputs.float() * size, grads.float())
     assert torch.equal(make_solver("exact").solve(small).spins.double(), expected)
+
+
+def test_a_family_is_not_rounded_in_an_autocast_block():
+    rows = torch.randn(20, 7), torch.randn(20, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = binary_map(*rows)
+    expected = binary_map(*rows)
+    assert found.quadratic.equal(expected.quadratic) and found.linear.equal(expected.linear)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -21,6 +22,13 @@ def cast(value: Any, like: Any, *, dtype: str = "") -> Any:
         return np.asarray(on_cpu(value), dtype=dtype, order="C")  # products of other layouts are slower
     torch = sys.modules["torch"]
     return (value if is_tensor(value) else torch.as_tensor(value)).to(like.device, getattr(torch, dtype))
+
+
+def full_precision(like: Any) -> contextlib.AbstractContextManager[Any]:
+    """Products of tensors as `like` is are computed in their own precision meanwhile, in an autocast block, too."""
+    if not is_tensor(like):
+        return contextlib.nullcontext()
+    return sys.modules["torch"].autocast(like.device.type, enabled=False)  # type: ignore[no-any-return]
 
 
 def full(shape: int | tuple[int, ...], value: Any, *, like: Any, dtype: str = "") -> Any:
@@ -69,7 +77,7 @@ def stack(parts: Any) -> Any:
 
 
 def real_floats(value: Any) -> Any:
-    """A tensor, or a copy of anything else as an array by rows, in float32 or float64.
+    """A copy as a tensor, or of anything else as an array by rows, in float32 or float64.
 
     Half precision and integers are converted.
 
@@ -77,7 +85,7 @@ def real_floats(value: Any) -> Any:
         ValueError: The numbers are complex, or not numbers.
     """
     if is_tensor(value):
-        value = value.detach()
+        value = value.detach().clone()
         kind = "c" if value.is_complex() else "f" if value.is_floating_point() else "i"
     else:
         value = np.array(value, order="C")

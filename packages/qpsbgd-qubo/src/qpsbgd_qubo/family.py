@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd_qubo.arrays import cast, full, is_tensor, largest, on_cpu, real_floats, to_type, type_name
+from qpsbgd_qubo.arrays import cast, full, full_precision, is_tensor, largest, on_cpu, real_floats, to_type, type_name
 from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.kernels import Array
 
@@ -29,8 +29,8 @@ class QuboFamily:
         linear: s, shape (n, m); column j belongs to output unit j.
         offset: c, shape (m,); zero if left out.
 
-    All parts are copied to numpy arrays, or are tensors if one of them is, and so are energies and solutions. Integers
-    become float64 and half precision float32.
+    All parts are copied, to tensors if one of them is a tensor, otherwise to numpy arrays; so are energies and
+    solutions. Integers become float64 and half precision float32.
 
     Raises:
         ValueError: A shape does not fit, Q is not symmetric, or a value is not finite or outside the type's range.
@@ -136,7 +136,8 @@ class QuboFamily:
         spins = cast(spins, self.linear)
         if spins.ndim < 2 or spins.shape[-2:] != self.linear.shape:
             raise ValueError(f"spins must have shape (…, n, m) = (…, {self._shape()}), got {tuple(spins.shape)}")
-        return ((self.quadratic @ spins + self.linear) * spins).sum(-2) + self.offset
+        with full_precision(spins):
+            return ((self.quadratic @ spins + self.linear) * spins).sum(-2) + self.offset
 
     def __add__(self, other: QuboFamily) -> QuboFamily:
         if not isinstance(other, QuboFamily):

@@ -95,7 +95,7 @@ class SparseIsing:
         if loops.any():
             offset += float(values[loops].sum())
             rows, cols, values = rows[~loops], cols[~loops], values[~loops]
-        return cls._of_pairs(n, *_summed(n, rows, cols, values), linear.copy(), offset)
+        return cls._of_pairs(n, *_summed(n, rows, cols, values), linear, offset)
 
     @classmethod
     def from_qubo(cls, n: int, rows: Any, cols: Any, values: Any, offset: float = 0.0) -> SparseIsing:
@@ -262,7 +262,7 @@ def _whole(value: Any, name: str) -> Array:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
-    return array.astype(np.int64, copy=False)
+    return array.astype(np.int64)  # a copy
 
 
 def _check_range(indices: Array, n: int, *, name: str) -> None:
@@ -284,7 +284,7 @@ def real(value: Any, name: str, ndim: int) -> Array:
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
     try:
-        array = array.astype(np.float64, copy=False)
+        array = array.astype(np.float64)  # a copy
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must hold real numbers: {error}") from error
     if array.ndim != ndim:

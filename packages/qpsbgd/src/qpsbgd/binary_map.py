@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd_qubo.arrays import full_precision
 from qpsbgd_qubo.family import QuboFamily
 
 Scale = float | Literal["literal"]
@@ -48,6 +49,11 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     if not (math.isfinite(gain) and gain > 0):
         raise ValueError(f"gain must be a positive number, got {gain}")
     inputs, output_grads = _common_type(inputs, output_grads)
+    with full_precision(inputs):
+        return _family(inputs, output_grads, gain=gain, scale=scale)
+
+
+def _family(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily:
     # Rows without gradient are checked too: behind a NaN the activation's gradient is often zero.
     if not inputs.abs().amax().isfinite():
         raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")

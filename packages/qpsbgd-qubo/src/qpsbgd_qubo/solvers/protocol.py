@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qpsbgd_qubo.arrays import stack
+from qpsbgd_qubo.arrays import full_precision, stack
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing
@@ -62,7 +62,8 @@ class Solver(ABC):
             linear: With a state, the linear parts (n, m), or (count, n, m) for blocks; the offset is zero.
         """
         if isinstance(problem, State):
-            return self._solve_from(problem, linear)
+            with full_precision(problem.quadratic):
+                return self._solve_from(problem, linear)
         return self.solve_all([problem])[0]
 
     def _solve_from(self, state: State, linear: Any) -> Solution:
@@ -84,7 +85,10 @@ class Solver(ABC):
                     f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, "
                     "matrices, dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
                 )
-        solutions = [None if family.is_cpu else self._solve_on_gpu(family) for family in families]
+        solutions: list[Solution | None] = []
+        for family in families:
+            with full_precision(family.linear):
+                solutions.append(None if family.is_cpu else self._solve_on_gpu(family))
         plain = [family.numpy() for family, solution in zip(families, solutions, strict=True) if solution is None]
         exponents = [family.range_exponent() for family in plain]
         scaled = [family.in_range(k) if k else family for family, k in zip(plain, exponents, strict=True)]
