@@ -88,4 +88,4 @@ def test_bounds_that_are_the_same_for_all_units_are_no_lists(gain, lists, tmp_pa
         layer.bias.copy_(torch.tensor([0.0, 5.0, 9.0]))
     model = nn.Sequential(SignActivation(), layer, QuantActivation(scale=1.0), BinaryLinear(3, 2))
     code = to_c(model, tmp_path).files[1].read_text()
-    assert [name for name in ("highs", "lows") if f"int8_t {name}3[" in code] == lists
+    assert [name for name in ("highs", "lows") if f"int8_t {name}2[" in code] == lists

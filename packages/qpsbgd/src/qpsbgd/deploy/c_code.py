@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
+from qpsbgd.deploy.c_memory import Block, placed
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
-from qpsbgd.deploy.c_values import SCRATCH, TYPES, Constants, Frame, Statements, Values, input_name
+from qpsbgd.deploy.c_values import TYPES, Constants, Frame, Statements, Values, input_name, width
 from qpsbgd_qubo.files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
 from qpsbgd_runtime.tensor_operations import Embedding
-from qpsbgd_runtime.unit_operations import Quantize, Scale, Threshold
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
 STATEMENTS: Statements = STEPS | TENSOR_STEPS
 """All operations that C has."""
@@ -79,7 +80,6 @@ class _Network:
         tables = [len(operation.table) for operation in operations if isinstance(operation, Embedding)]
         self.rows = min(tables, default=None)  # of the tables in which inputs are looked up
         self.functions: list[tuple[Frame, str]] = []
-        self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
         rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
         self.steps = rounded[0] if self.integer and rounded else None
@@ -96,17 +96,18 @@ class _Network:
                 self._add(stage, fused, number)
         if not self.functions:
             raise ValueError("the network computes nothing: it has no layers")
+        self._places, self.ram_bytes = self._arena()
 
-    def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | None:
-        """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
+    def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | Requantize | None:
+        """What is done to a layer's sums, if nothing else takes them."""
         following = stages[number] if number < len(stages) else None
         layer = stages[number - 1]
-        if not isinstance(layer.operation, Weighted) or following is None or layer.before[0].kind != "bits":
+        if not isinstance(layer.operation, Weighted) or following is None:
             return None
         straight = following.sources == (number,) and self._last[number] == number + 1
-        return following.operation if straight and isinstance(following.operation, Threshold) else None
+        return following.operation if straight and isinstance(following.operation, Threshold | Requantize) else None
 
-    def _add(self, stage: Stage, fused: Threshold | None, number: int) -> None:
+    def _add(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> None:
         """Add the function of the operation with this number, and of the threshold behind it where there is one."""
         operation, inputs = stage.operation, tuple(self._values[source] for source in stage.sources)
         before, after = inputs[0], self._layout(stage, fused, number)
@@ -116,45 +117,37 @@ class _Network:
             self._values[result] = view
             return
         if result < self._output:
-            after = replace(after, name=self._buffer(after, number))
+            after = replace(after, name=f"value{number}")
         else:
             after = replace(after, name="output", type="int64_t" if self.integer else "float")
         if type(operation) not in STATEMENTS:
             raise ValueError(f"{operation} cannot be written in C; use packed or ONNX")
-        frame = Frame(len(self.functions) + 1, inputs, after, self.constants, threshold=fused)
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants, epilogue=fused)
         self.functions.append((frame, STATEMENTS[type(operation)](operation, frame)))
         self._values[result] = after
 
-    def _layout(self, stage: Stage, fused: Threshold | None, number: int) -> Values:
+    def _layout(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> Values:
         """What comes out of an operation; whole numbers stand by rows behind rows, and before dense layers of rows."""
-        kind = stage.after.kind if fused is None else "bits"
+        kind = stage.after.kind if fused is None else fused.gives
         rows = kind != "real" and (self._values[stage.sources[0]].rows or number in self._by_rows)
         return Values.of(kind, stage.after.shape, rows=rows)
 
-    def _buffer(self, values: Values, place: int) -> str:
-        """A buffer for values, in which nothing stands that the operation with this number or a later one takes."""
-        busy = {other.name for number, other in self._values.items() if self._last[number] >= place}
-        free = [name for name in self._buffers if name not in busy] or [f"buffer{len(self._buffers) + 1}"]
-        count = values.count(self.constants.word)
-        name = min(free, key=lambda one: abs(self._bytes(one) - count * self._width(values.type)))
-        sizes = self._buffers.setdefault(name, {})
-        sizes[values.type] = max(sizes.get(values.type, 0), count)
-        return name
-
-    def _width(self, kind: str) -> int:
-        return {"word": self.constants.word // 8, "int8_t": 1, "uint8_t": 1}.get(kind, 4)
-
-    def _bytes(self, buffer: str) -> int:
-        """The size of a buffer, with what aligns it."""
-        sizes = self._buffers.get(buffer, {})
-        align = max(map(self._width, sizes), default=1)
-        return -(-max((count * self._width(kind) for kind, count in sizes.items()), default=0) // align) * align
-
-    @property
-    def ram_bytes(self) -> int:
-        last = self.functions[-1][0].after
-        outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
-        return outputs + 4 * sum(self.constants.scratch.values()) + sum(map(self._bytes, self._buffers))
+    def _arena(self) -> tuple[dict[str, int], int]:
+        """Where values, scratch memory and the outputs of NAME_classify stand in the arena, and its size."""
+        blocks, distances, last, word = [], {}, self.functions[-1][0], self.constants.word
+        for frame, _ in self.functions:
+            name = frame.after.name
+            taken = [other.number for other, _ in self.functions if name in [one.name for one in other.inputs]]
+            blocks.append(
+                Block(frame.after.name, frame.after.size(word), frame.number, max(taken, default=last.number))
+            )
+            if frame.scratch[0]:
+                blocks.append(Block(f"scratch{frame.number}", 4 * frame.scratch[0], frame.number, frame.number))
+            for at, distance in frame.distances.items():
+                distances[name, frame.inputs[at].name] = distance
+        align = 8 if word == 64 or self.integer else 4
+        places, size = placed(blocks, distances, align)
+        return places, -(-size // align) * align
 
     def texts(self, name: str, layout: Layout) -> list[str]:
         """The texts of a layout's files."""
@@ -206,17 +199,13 @@ class _Network:
     def _source(self, mathematics: bool, **common: str) -> str:
         """The source, in which every operation is a function."""
         bodies = "\n".join(_definition(frame, body) for frame, body in self.functions)
-        calls = "\n".join(_call(frame, body) for frame, body in self.functions)
+        calls = "\n".join(self._call(frame, body) for frame, body in self.functions)
         constants, word = "\n".join(self.constants.texts), self.constants.word
-        buffers = "".join(
-            "static union {\n"
-            + "".join(f"    {kind} {_MEMBERS[kind]}[{count}];\n" for kind, count in sorted(sizes.items()))
-            + f"}} {buffer};\n"
-            for buffer, sizes in self._buffers.items()
-        )
-        scratch = sorted(self.constants.scratch.items())
-        buffers += "".join(f"static {kind} {SCRATCH[kind]}[{count}];\n" for kind, count in scratch)
-        buffers += "".join(self.constants.helpers.values())
+        kinds = {values.type for frame, _ in self.functions for values in (*frame.inputs, frame.after)}
+        kinds |= {frame.scratch[1] for frame, _ in self.functions if frame.scratch[0]}
+        sizes = {kind: -(-self.ram_bytes // width(kind, word)) for kind in sorted(kinds)}
+        members = "".join(f"    {kind} {_MEMBERS[kind]}[{size}];\n" for kind, size in sizes.items())
+        buffers = f"static union {{\n{members}}} arena;\n{''.join(self.constants.helpers.values())}"
         helpers = f"typedef uint{word}_t word;\n" if "word" in bodies + constants else ""
         helpers += "".join(text for name, text in HELPERS.items() if name in bodies)
         helpers = helpers.replace("BUILTIN", "__builtin_popcountll" if word == 64 else "__builtin_popcountl")
@@ -226,28 +215,45 @@ class _Network:
         check = "" if self.integer else CHECK.format(**common)
         check += "" if self.rows is None else CHECK_ROWS.format(**common, rows=self.rows)
         inner = {"constants": constants, "buffers": buffers, "bodies": bodies, "check": check, "calls": calls}
-        return SOURCE.format(**common, includes=includes, helpers=helpers, **inner)
+        answers = self._place(self.functions[-1][0].after)
+        return SOURCE.format(**common, includes=includes, helpers=helpers, answers=answers, **inner)
+
+    def _place(self, values: Values) -> str:
+        """A pointer to values in the arena."""
+        return f"arena.{_MEMBERS[values.type]} + {self._places[values.name] // width(values.type, self.constants.word)}"
+
+    def _call(self, frame: Frame, body: str) -> str:
+        places = [
+            values.name if values.name in ("input", "output") else self._place(values)
+            for values in (*frame.inputs, frame.after)
+        ]
+        if frame.scratch[0]:
+            places.append(f"arena.{_MEMBERS[frame.scratch[1]]} + {self._places[f'scratch{frame.number}'] // 4}")
+        given = f"({', '.join(places)})"
+        return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
 
 
-_MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits", "int8_t": "small", "uint8_t": "bytes"}
+_MEMBERS = {
+    "int64_t": "outputs",
+    "float": "reals",
+    "int32_t": "sums",
+    "word": "bits",
+    "int8_t": "small",
+    "uint8_t": "bytes",
+}
 
 
 def _definition(frame: Frame, body: str) -> str:
     """The C function of a step; one that counts bits may be compiled twice."""
-    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(frame.inputs)]
-    given = ", ".join([*inputs, f"{frame.after.type} *restrict out"])
+    alone = "" if frame.distances else "restrict "
+    types = {input_name(at): f"const {values.type} *{alone}" for at, values in enumerate(frame.inputs)}
+    types |= {"out": f"{frame.after.type} *{alone}"}
+    types |= {"scratch": f"{frame.scratch[1]} *restrict "} if frame.scratch[0] else {}
+    given = ", ".join(f"{type_}{name}" for name, type_ in types.items())
     function = f"void step{frame.number}({given})\n{{\n{body}\n}}\n"
     if "popcount(" not in body:
         return f"static {function}"
-    arguments = ", ".join([*(input_name(at) for at in range(len(frame.inputs))), "out"])
-    return f"COUNTING {function}COUNTED(step{frame.number}, ({given}), ({arguments}))\n"
-
-
-def _call(frame: Frame, body: str) -> str:
-    values = (*frame.inputs, frame.after)
-    places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
-    given = f"({', '.join(places)})"
-    return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
+    return f"COUNTING {function}COUNTED(step{frame.number}, ({given}), ({', '.join(types)}))\n"
 
 
 def _check_order(operation: Operation, before: Values) -> None:

@@ -1,9 +1,8 @@
-"""The C code of layers over real numbers or whole numbers of 8 bits, fast at -O2 without vector instructions.
+"""The C code of layers over real numbers, fast at -O2 without vector instructions.
 
 Sums with weights ±1 are looked up: eight inputs have 256 sums with signs, which are computed once for all units, and a
 byte of weights picks one. That is one addition per eight weights, and weights stay one bit each. Convolutions over few
-channels of real numbers, or with real weights, multiply, row by row; those over few channels of whole numbers look up
-patch by patch.
+channels, or with real weights, multiply, row by row.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpsbgd.deploy.c_values import SCRATCH, Frame, float_text, nested, over
+from qpsbgd.deploy.c_values import Frame, float_text, nested, over
 from qpsbgd_runtime.image_operations import Convolution
 from qpsbgd_runtime.operations import Array, Dense, Weighted, Weights
 
@@ -24,7 +23,7 @@ _MANY_LOOKUPS = 48
 
 
 def real_layer(operation: Weighted, frame: Frame) -> str:
-    """The statements of a layer whose inputs are real numbers, or whole numbers of 8 bits."""
+    """The statements of a layer whose inputs are real numbers."""
     if isinstance(operation, Dense):
         return _dense(operation, frame)
     assert isinstance(operation, Convolution)
@@ -32,7 +31,7 @@ def real_layer(operation: Weighted, frame: Frame) -> str:
     taps = operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     if operation.weights.binary and before.channels // operation.groups > _FEW_CHANNELS:
         return _looked_up(operation, taps, frame)
-    return _multiplied(operation, taps, frame) if before.kind == "real" else _patched(operation, taps, frame)
+    return _multiplied(operation, taps, frame)
 
 
 def _dense(operation: Dense, frame: Frame) -> str:
@@ -50,20 +49,18 @@ def _dense(operation: Dense, frame: Frame) -> str:
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
         return nested([samples], [f"{over('unit', units)} {{", *body])
-    tables = _Tables(weights, frame, inputs=inputs, uses=units)
-    blocks, signs = -(-inputs // frame.word), weights.array
-    if before.kind != "real" and not before.rows:  # channels come last there
-        signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
-    name = frame.array("weights", _in_blocks(signs.swapaxes(1, 2), frame.word))
+    tables = Tables(frame, inputs=inputs, uses=units, each=not isinstance(weights.coefficients, tuple))
+    blocks = -(-inputs // frame.word)
+    name = frame.array("weights", in_blocks(weights.array.swapaxes(1, 2), frame.word))
     use = [
-        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}{factor}, out);"
-        for plane, factor in enumerate(_factors(weights, frame))
+        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}, {factor}, out);"
+        for plane, factor in enumerate(_coefficients(weights, frame))
     ]
     clear = [over("unit", units), "    out[unit] = 0;"]
     return nested([samples], [*clear, *tables.calls(source="in", stride=1, use=use)])
 
 
-def _in_blocks(signs: Array, word: int) -> Array:
+def in_blocks(signs: Array, word: int) -> Array:
     """Booleans (…, n, m) as (…, ⌈n / word⌉, m, word), False where there is nothing."""
     *before, count, units = signs.shape
     padded = np.pad(signs, [(0, 0)] * len(before) + [(0, -count % word), (0, 0)])
@@ -80,40 +77,36 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
     size = after.image[1] * after.channels  # of a row of results
     waiting = (int(slots.max()) + 1) * size
     uses = max(1, rows.size * columns.size // (height * width)) * units
-    tables = _Tables(weights, frame, inputs=inputs, uses=uses, more=waiting)
+    each = not isinstance(weights.coefficients, tuple)
+    tables = Tables(frame, inputs=inputs, uses=uses, each=each, more=waiting)
     signs = weights.array.reshape(-1, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
-    words = frame.array("weights", _in_blocks(signs, frame.word))
+    words = frame.array("weights", in_blocks(signs, frame.word))
     row, column = frame.lists("rows", rows, "y", height, "r"), frame.lists("columns", columns, "x", width, "c")
     done, slot = frame.lists("done", last[:, None], "y", height, "r"), frame.array("slots", slots.astype(np.int32))
-    blocks, number = -(-inputs // frame.word), tables.number
+    blocks = -(-inputs // frame.word)
     add = [
         *(row.loop, f"{column.loop} {{"),
         f"const int32_t place = ((group * {high} + {row.place}) * {wide} + {column.place}) * {blocks};",
-        f"{number} *to = sums + {slot}[{row.position}] * {size} + {column.position} * {after.channels};",
+        f"float *to = sums + {slot}[{row.position}] * {size} + {column.position} * {after.channels};",
         *(
             f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
-            f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
-            for plane, factor in enumerate(_factors(weights, frame))
+            f", {factor}{f' + group * {units}' if each else ''}, to + group * {units});"
+            for plane, factor in enumerate(_coefficients(weights, frame))
         ),
         "}",
     ]
-    if before.kind == "real":
-        pixel, stride = f"group * {inputs * before.positions} + y * {width} + x", before.positions
-        row_of_results, place = after.image[1], f"unit * {after.positions} + j"
-    else:  # channels stand side by side
-        pixel, stride = f"(y * {width} + x) * {before.channels} + group * {inputs}", 1
-        row_of_results, place = size, f"j * {after.channels} + unit"
+    pixel = f"in + group * {inputs * before.positions} + y * {width} + x"
     body = [
-        *(over("group", groups), f"{over('x', width)} {{", f"const {before.type} *pixel = in + {pixel};"),
-        *tables.calls(source="pixel", stride=stride, use=add),
+        *(over("group", groups), f"{over('x', width)} {{", f"const float *pixel = {pixel};"),
+        *tables.calls(source="pixel", stride=before.positions, use=add),
         *("}", f"{done.loop} {{"),
-        f"{number} *row = sums + {slot}[{done.position}] * {size};",
-        f"{number} *to = out + {done.position} * {row_of_results};",
+        f"float *row = sums + {slot}[{done.position}] * {size};",
+        f"float *to = out + {done.position} * {after.image[1]};",
         *(over("unit", after.channels), f"    {over('j', after.image[1])}"),
-        f"        to[{place}] = row[j * {after.channels} + unit];",
+        f"        to[unit * {after.positions} + j] = row[j * {after.channels} + unit];",
         *(over("k", size), "    row[k] = 0;", "}"),
     ]
-    sums = f"{number} *const sums = {tables.scratch} + {tables.numbers};"
+    sums = f"float *const sums = scratch + {tables.numbers};"
     return nested([over("y", height)], body, before=[sums, over("k", waiting), "    sums[k] = 0;"])
 
 
@@ -128,30 +121,6 @@ def _slots(first: Array, last: Array) -> Array:
     return slots
 
 
-def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
-    """Patch by patch of whole numbers, whose tables serve all units."""
-    (rows, columns), weights, groups = taps, operation.weights, operation.groups
-    before, after = frame.before, frame.after
-    inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
-    count = high * wide * inputs
-    tables = _Tables(weights, frame, inputs=count, uses=units)
-    signs = weights.array[0].reshape(groups, units, inputs, high, wide).transpose(0, 3, 4, 2, 1)
-    words = frame.array("weights", _in_blocks(signs.reshape(groups, count, units), frame.word))
-    down, across = frame.taps(rows, columns)
-    blocks = -(-count // frame.word)
-    use = [f"LOOK_UP({words} + (group * {blocks} + block) * {units}, {units}, out);"]
-    body = [
-        *(f"{before.type} patch[{count}], *to = patch;", over("dy", high), f"{over('dx', wide)} {{"),
-        f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
-        f"const int32_t pixel = (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
-        *(over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : in[pixel + k];", "}"),
-        *(over("unit", units), "    out[unit] = 0;"),
-        *tables.calls(source="patch", stride=1, use=use),
-    ]
-    loops = [over("i", after.image[0]), over("j", after.image[1])]
-    return nested([*loops, f"for (int32_t group = 0; group < {groups}; group++, out += {units})"], body)
-
-
 def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Channel by channel, from a copy of the channel with what is added at its sides."""
     before, after, weights, groups = frame.before, frame.after, operation.weights, operation.groups
@@ -160,7 +129,7 @@ def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame)
     rows, columns = (_added(table, *pair) for table, pair in zip(taps, ((down, gap), (right, step)), strict=True))
     pixels = [dy * gap * len(columns) + dx * step for dy in range(taps[0].shape[1]) for dx in range(taps[1].shape[1])]
     copy = len(rows) * len(columns)
-    frame.constants.need(copy + units * len(pixels), "float")
+    frame.need(copy + units * len(pixels), "float")
     names = frame.taps(rows, columns)
     terms = [f"w{k} * x[{place}]" for k, place in enumerate(pixels)]
     sums = [f"to[j] += {' + '.join(terms[k : k + 9])};" for k in range(0, len(terms), 9)]
@@ -208,11 +177,6 @@ def _weight(weights: Weights, frame: Frame) -> str:
     )
 
 
-def _factors(weights: Weights, frame: Frame) -> list[str]:
-    """An argument per plane: its coefficient, or where those of its units begin; none of whole numbers."""
-    return [f", {factor}" for factor in _coefficients(weights, frame)] if frame.before.kind == "real" else [""]
-
-
 def _coefficients(weights: Weights, frame: Frame) -> list[str]:
     """The coefficient of every plane, or where those of its units begin."""
     if isinstance(weights.coefficients, tuple):
@@ -221,58 +185,54 @@ def _coefficients(weights: Weights, frame: Frame) -> list[str]:
     return [f"{name} + {plane * weights.shape[0]}" for plane in range(len(weights.array))]
 
 
-class _Tables:
+class Tables:
     """Sums with signs of the inputs that share a word of weights: 256 of eight inputs each, or 16 of four.
 
-    `number` is their C type, `scratch` the array that begins with them, and `each` says whether every unit has a factor
-    of its own; whole numbers have no factors.
+    `numbers` of them stand at the beginning of the step's scratch memory.
     """
 
-    def __init__(self, weights: Weights, frame: Frame, *, inputs: int, uses: int, more: int = 0) -> None:
-        """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers."""
-        self._word, self._source = frame.word, frame.before.type
+    def __init__(
+        self, frame: Frame, *, inputs: int, uses: int = 0, each: bool = False, whole: bool = False, more: int = 0
+    ) -> None:
+        """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers.
+
+        `each` says whether every unit has a factor of its own; tables of whole numbers have no factors.
+        """
+        self._word, self._each, self._whole = frame.word, each, whole
         self._share = 8 if uses >= _MANY_LOOKUPS else 4
-        self._entries = 2**self._share
-        self._name, self.number = ("bytes" if self._share == 8 else "nibbles"), "float"
-        if self._source != "float":
-            self._name, self.number = f"{self._name}_{self._source[:-2]}", "int32_t"
-        self.each, self.scratch = not isinstance(weights.coefficients, tuple), SCRATCH[self.number]
-        self.numbers = self._word // self._share * self._entries
+        self._name = "ints" if whole else "bytes" if self._share == 8 else "nibbles"
+        self.numbers = -(-min(inputs, self._word) // self._share) * 2**self._share
         # Inputs per block, the first block and the one behind the last: of all full blocks, and of what is left.
         full, rest = divmod(inputs, self._word)
         self._blocks = [(self._word, 0, full)] * (full > 0) + [(rest, full, full + 1)] * (rest > 0)
-        helpers = {"APART": _APART, f"signed_sums {self._source}": self._typed(_SIGNED_SUMS)}
-        helpers[f"fill_{self._name}"] = self._typed(_FILL[self._share])
+        helpers = {"APART": _APART}
+        if whole:
+            helpers |= {"signed_sums int32_t": _of_whole(_SIGNED_SUMS), "fill_ints": _FILL_INTS}
+        else:
+            helpers |= {"signed_sums": _SIGNED_SUMS, f"fill_{self._name}": _FILL[self._share]}
         helpers |= {self._look_up(count): self._function(count) for count, _, _ in self._blocks}
         frame.constants.helpers |= helpers
-        frame.constants.need(self.numbers + more, self.number)
-
-    def _typed(self, text: str) -> str:
-        """C code for real numbers as code for these inputs."""
-        if self._source == "float":
-            return text
-        for name in ("signed_sums", "fill_nibbles", "fill_bytes"):
-            text = text.replace(name, f"{name}_{self._source[:-2]}")
-        text = text.replace("(const float *x, int32_t stride", f"(const {self._source} *x, int32_t stride")
-        return text.replace("float", "int32_t").replace("0.0f", "0")
+        frame.need(self.numbers + more, "int32_t" if whole else "float")
 
     def _look_up(self, count: int) -> str:
-        return f"look_up_{-(-count // self._share)}_{self._name}{'_each' if self.each else ''}"
+        return f"look_up_{-(-count // self._share)}_{self._name}{'_each' if self._each else ''}"
 
     def _function(self, count: int) -> str:
-        terms = []
+        terms, entries = [], 2**self._share
         for table in range(-(-count // self._share)):
-            bits = f"w >> {table * self._share} & {self._entries - 1}" if table else f"w & {self._entries - 1}"
+            bits = f"w >> {table * self._share} & {entries - 1}" if table else f"w & {entries - 1}"
             terms.append(f"t{table}[{bits}]")
-        tables = ", ".join(f"*t{k} = {self.scratch} + {k * self._entries}" for k in range(len(terms)))
+        tables = ", ".join(f"*t{k} = tables + {k * entries}" for k in range(len(terms)))
         while len(terms) > 1:  # in pairs, which wait less for each other
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
             terms = [f"({pair[0]} + {pair[1]})" if len(pair) == 2 else pair[0] for pair in pairs]
-        given, factor = ("const float *factors, ", "factors[unit] * ") if self.each else ("float factor, ", "factor * ")
-        if self.number != "float":
+        given, factor = (
+            ("const float *factors, ", "factors[unit] * ") if self._each else ("float factor, ", "factor * ")
+        )
+        if self._whole:
             given = factor = ""
-        head = {"name": self._look_up(count), "number": self.number, "given": given}
-        return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
+        text = _LOOK_UP.format(name=self._look_up(count), given=given, tables=tables, factor=factor, sum=terms[0])
+        return _of_whole(text) if self._whole else text
 
     def calls(self, *, source: str, stride: int, use: Sequence[str]) -> list[str]:
         """Statements that go through all inputs, `stride` apart from `source` on, block by block.
@@ -281,14 +241,19 @@ class _Tables:
         """
         lines = []
         for count, begin, end in self._blocks:
-            place = f"{source} + block * {self._word * stride}"
+            place, apart = f"{source} + block * {self._word * stride}", "" if self._whole else f"{stride}, "
             lines += [
                 f"for (int32_t block = {begin}; block < {end}; block++) {{",
-                f"fill_{self._name}({place}, {stride}, {count}, {self.scratch});",
-                *(line.replace("LOOK_UP", self._look_up(count)) for line in use),
+                f"fill_{self._name}({place}, {apart}{count}, scratch);",
+                *(line.replace("LOOK_UP(", f"{self._look_up(count)}(scratch, ") for line in use),
                 "}",
             ]
         return lines
+
+
+def _of_whole(text: str) -> str:
+    """C code of real numbers as code of whole numbers."""
+    return text.replace("float", "int32_t").replace("signed_sums", "signed_whole_sums")
 
 
 _APART = """
@@ -347,11 +312,20 @@ static void fill_bytes(const float *x, int32_t stride, int32_t count, float *tab
 """,
 }
 
+_FILL_INTS = """
+/* The sums with signs of every four of `count` numbers, behind which zeros stand. */
+static void fill_ints(const int32_t *x, int32_t count, int32_t *tables)
+{
+    for (int32_t k = 0; k < count; k += 4, tables += 16)
+        signed_whole_sums(x + k, tables);
+}
+"""
+
 _LOOK_UP = """
 /* Adds to every unit's sum what its word of signs picks from the tables. */
-APART static void {name}(const word *words, int32_t units, {given}{number} *restrict sums)
+APART static void {name}(const float *tables, const word *words, int32_t units, {given}float *restrict sums)
 {{
-    const {number} {tables};
+    const float {tables};
     for (int32_t unit = 0; unit < units; unit++) {{
         const word w = words[unit];
         sums[unit] += {factor}{sum};

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
+from qpsbgd.deploy.c_bytes import byte_layer, stored
 from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, nested, over
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
@@ -35,34 +36,34 @@ def _spins(operation: ops.Spins, frame: Frame) -> str:
     return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
 
 
-def _threshold(operation: Threshold, frame: Frame) -> str:
-    setup, store, finish = _store(operation, frame)
+def _epilogue(operation: Threshold | Requantize, frame: Frame) -> str:
+    setup, store = stored(operation, frame)
     value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
-    return nested(_over_all(frame.after), [value, *store], before=setup, after=finish)
+    return nested(_over_all(frame.after), [value, *store], before=setup)
+
+
+def _weighted(operation: ops.Weighted, frame: Frame) -> str:
+    if frame.before.kind != "bits":
+        return (real_layer if frame.before.kind == "real" else byte_layer)(operation, frame)
+    if isinstance(operation, ops.Dense):
+        return _dense(operation, frame)
+    return (_patches if operation.groups == 1 else _grouped)(operation, frame)
 
 
 def _dense(operation: ops.Dense, frame: Frame) -> str:
-    if frame.before.kind != "bits":
-        return real_layer(operation, frame)
     signs, before = operation.weights.array[0], frame.before
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
     name, words = frame.array("weights", ordered), before.count(frame.word) // rows
-    setup, store, finish = _store(frame.threshold, frame, at="at" if before.rows else "")
-    loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
+    setup, store = stored(frame.epilogue, frame)
     body = [
         f"const word *row = {name} + unit * {words};",
         *_differing("in", words, ""),
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
-    return nested([*loops, over("unit", frame.after.channels)], body, before=setup, after=finish)
-
-
-def _convolution(operation: Convolution, frame: Frame) -> str:
-    if frame.before.kind != "bits":
-        return real_layer(operation, frame)
-    return (_patches if operation.groups == 1 else _grouped)(operation, frame)
+    rows_of_words = f"for (int32_t at = 0; at < {rows}; at++, in += {words})"
+    return nested([rows_of_words, over("unit", frame.after.channels)], body, before=setup)
 
 
 def _grouped(operation: Convolution, frame: Frame) -> str:
@@ -70,7 +71,7 @@ def _grouped(operation: Convolution, frame: Frame) -> str:
     before, after = frame.before, frame.after
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, frame)
-    setup, store, finish = _store(frame.threshold, frame)
+    setup, store = stored(frame.epilogue, frame)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
     name, width = frame.array("weights", signs), -(-inputs // frame.word)
     body = [
@@ -81,14 +82,14 @@ def _grouped(operation: Convolution, frame: Frame) -> str:
         f"    differing += bit(pixel, unit / {units} * {inputs} + k) != bit(row, k);",
         *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;", *store),
     ]
-    return nested([*_over_image(after), over("unit", after.channels)], body, before=setup, after=finish)
+    return nested([*_over_image(after), over("unit", after.channels)], body, before=setup)
 
 
 def _patches(operation: Convolution, frame: Frame) -> str:
     """A convolution of bits in one group: all bits of a patch stand side by side."""
     channels, units = frame.before.channels, frame.after.channels
     size, loops, at = _window(operation.window, frame)
-    setup, store, finish = _store(frame.threshold, frame)
+    setup, store = stored(frame.epilogue, frame)
     signs = operation.weights.array[0].reshape(units, channels, *size).transpose(0, 2, 3, 1).reshape(units, -1)
     name, count, words = frame.array("weights", signs), signs.shape[1], -(-signs.shape[1] // frame.word)
     padded = "    continue;" in loops
@@ -112,7 +113,7 @@ def _patches(operation: Convolution, frame: Frame) -> str:
             f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
             *(*store, "}", *(["}"] if padded else [])),
         ]
-    return nested(_over_image(frame.after), body, before=setup, after=finish)
+    return nested(_over_image(frame.after), body, before=setup)
 
 
 def _differing(source: str, words: int, mask: str) -> list[str]:
@@ -130,24 +131,6 @@ def _over_image(values: Values) -> list[str]:
 
 def _over_all(values: Values) -> list[str]:
     return [over("at", values.positions), over("unit", values.channels)]
-
-
-def _store(threshold: Threshold | None, frame: Frame, at: str = "at") -> tuple[list[str], list[str], list[str]]:
-    """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
-    word, units, words = frame.word, frame.after.channels, frame.after.words(frame.word)
-    if threshold is None:
-        return [], [f"out[{f'{at} * {units} + ' if at else ''}unit] = sum;"], []
-    levels = frame.array("levels", threshold.levels)
-    store = [
-        f"bits |= (word)(sum >= {levels}[unit]) << (unit % {word});",
-        f"if (unit % {word} == {word - 1} || unit == {units - 1}) {{",
-        *(f"out[{f'{at} * {words} + ' if at else ''}unit / {word}] = bits;", "bits = 0;", "}"),
-    ]
-    finish = []
-    if threshold.flipped.any():
-        flipped = frame.array("flipped", threshold.flipped)
-        finish = [over("k", frame.after.count(word)), f"    out[k] ^= {flipped}[k % {words}];"]
-    return ["word bits = 0;"], store, finish
 
 
 def _cleared(values: Values, word: int) -> list[str]:
@@ -183,33 +166,6 @@ def _quantize(operation: Quantize, frame: Frame) -> str:
         body = [f"const int32_t value = {value};"]
     body += [f"out[at * {after.channels} + unit] = ({after.type})({least}{largest}value);"]
     return nested(_over_all(after), body)
-
-
-def _requantize(operation: Requantize, frame: Frame) -> str:
-    # What is shifted is positive: C leaves shifts of negative numbers to compilers.
-    after, least, place = frame.after, operation.steps.low, f"at * {frame.after.channels} + unit"
-    raised = operation.offsets.astype(np.int64) - (np.int64(least) << operation.shift)
-    factors, offsets = frame.array("factors", operation.factors.astype(np.int64)), frame.array("offsets", raised)
-    low, high = (
-        f"{values[0]}" if (values == values[0]).all() else f"{frame.array(what, values)}[unit]"
-        for what, values in (("lows", operation.lows), ("highs", operation.highs))
-    )
-    body = [
-        f"const int64_t line = {factors}[unit] * in[{place}] + {offsets}[unit];",
-        f"const int64_t value = (line < 0 ? 0 : line >> {operation.shift}) + {least};",
-        f"out[{place}] = ({after.type})(value < {low} ? {low} : value > {high} ? {high} : value);",
-    ]
-    after_all: list[str] = []
-    if operation.exceptions:
-        columns = zip(("units", "sums", "results"), np.array(operation.exceptions, np.int32).T, strict=True)
-        units, sums, results = (frame.array(what, column) for what, column in columns)
-        after_all = [
-            over("at", after.positions),
-            f"    {over('k', len(operation.exceptions))}",
-            f"        if (in[at * {after.channels} + {units}[k]] == {sums}[k])",
-            f"            out[at * {after.channels} + {units}[k]] = ({after.type}){results}[k];",
-        ]
-    return nested(_over_all(after), body, after=after_all)
 
 
 def _reshape(operation: ops.Reshape, frame: Frame) -> str:
@@ -342,13 +298,13 @@ def _average_pool(operation: AveragePool, frame: Frame) -> str:
 
 
 STEPS: Statements = {
-    ops.Dense: _dense,
-    Convolution: _convolution,
+    ops.Dense: _weighted,
+    Convolution: _weighted,
     ops.Sign: _sign,
     ops.Spins: _spins,
-    Threshold: _threshold,
+    Threshold: _epilogue,
     Quantize: _quantize,
-    Requantize: _requantize,
+    Requantize: _epilogue,
     Scale: _scale,
     ops.Clip: _clip,
     MaxPool: _max_pool,

@@ -117,7 +117,7 @@ int32_t {name}_run(const {input} input[{prefix}_INPUTS], {output} output[{prefix
 
 int32_t {name}_classify(const {input} input[{prefix}_INPUTS])
 {{
-    static {output} output[{prefix}_OUTPUTS];
+    {output} *const output = {answers};
     int32_t best = 0;
     if ({name}_run(input, output) < 0)
         return -1;

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpsbgd_runtime.operations import Array, Kind, Operation, Shape, words_of
-from qpsbgd_runtime.unit_operations import Threshold
+from qpsbgd_runtime.unit_operations import Requantize, Threshold
 
-SCRATCH = {"float": "scratch", "int32_t": "whole_scratch"}
-"""Names of the arrays of scratch memory, by type."""
 TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}
 """C types of values, by kind."""
+
+
+def width(kind: str, word: int) -> int:
+    """Bytes of a C type."""
+    return {"word": word // 8, "int8_t": 1, "uint8_t": 1, "int64_t": 8}.get(kind, 4)
 
 
 @dataclass(frozen=True)
@@ -60,23 +63,22 @@ class Values:
         """Numbers, or words for bits."""
         return self.positions * (self.words(word) if self.kind == "bits" else self.channels)
 
+    def size(self, word: int) -> int:
+        """Bytes."""
+        return self.count(word) * width(self.type, word)
+
 
 @dataclass
 class Constants:
     """The constant arrays of a network with `word` bits per word: their size and definitions.
 
-    Also functions that steps call, by name, and how many numbers steps need besides their results, by C type.
+    Also functions that steps call, by name.
     """
 
     word: int
     bytes: int = 0
     texts: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
-    scratch: dict[str, int] = field(default_factory=dict)
-
-    def need(self, numbers: int, kind: str) -> None:
-        """Reserve so many numbers of scratch memory for a step."""
-        self.scratch[kind] = max(self.scratch.get(kind, 0), numbers)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
@@ -107,7 +109,11 @@ class WindowLoop(NamedTuple):
 class Frame:
     """The context of a step's C function: its number, what goes in and comes out, and the network's constants.
 
-    `before` is the first value that goes in, `threshold` what is done to a layer's sums where nothing else takes them.
+    `before` is the first value that goes in, `epilogue` what is done to a layer's sums where nothing else takes them.
+
+    Attributes:
+        scratch: How many numbers, and of which C type, the step needs besides its results.
+        distances: For inputs over which results may be written, how many bytes they must begin behind the results.
     """
 
     def __init__(
@@ -117,10 +123,25 @@ class Frame:
         after: Values,
         constants: Constants,
         *,
-        threshold: Threshold | None = None,
+        epilogue: Threshold | Requantize | None = None,
     ) -> None:
         self.number, self.inputs, self.after, self.constants = number, inputs, after, constants
-        self.before, self.word, self.threshold = inputs[0], constants.word, threshold
+        self.before, self.word, self.epilogue = inputs[0], constants.word, epilogue
+        self.scratch: tuple[int, str] = (0, "int32_t")
+        self.distances: dict[int, int] = {}
+
+    def need(self, numbers: int, kind: str) -> None:
+        """Reserve so many numbers of scratch memory."""
+        self.scratch = (numbers, kind)
+
+    def follow_windows(self, rows: Array, columns: Array) -> None:
+        """Let results be written over the first input as soon as no window reads it any more, position by position."""
+        none = len(rows) * len(columns) * self.before.positions  # where a window sees padding alone
+        row, column = (np.where(taps < 0, none, taps).min(1) for taps in (rows, columns))
+        first = np.minimum.accumulate((row[:, None] * self.before.image[1] + column).ravel()[::-1])[::-1]
+        first = first.clip(0, self.before.positions)
+        read, written = (one.size(self.word) // one.positions for one in (self.before, self.after))
+        self.distances[0] = int(max(0, ((np.arange(len(first)) + 1) * written - first * read).max()))
 
     def array(self, name: str, values: Array) -> str:
         """Define an array of the step's own, as `Constants.array` does; returns its name."""

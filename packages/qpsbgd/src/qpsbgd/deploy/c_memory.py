@@ -1,0 +1,65 @@
+"""One array for all that a network keeps between its steps: values that are not needed together share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory of a size in bytes, needed from one step to another, both included."""
+
+    name: str
+    size: int
+    begin: int
+    end: int
+
+
+def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], align: int) -> tuple[dict[str, int], int]:
+    """Where blocks begin, by name, and the bytes of all together.
+
+    Args:
+        blocks: What is placed.
+        distances: For (results, input) of a step that may write results over its input, how many bytes the input must
+            begin behind the results.
+        align: Every block begins at a multiple of it.
+    """
+    orders = (
+        sorted(blocks, key=lambda block: -block.size),
+        sorted(blocks, key=lambda block: (-block.begin, -block.size)),
+        sorted(blocks, key=lambda block: (block.begin, -block.size)),
+    )
+    found = [_placed_in(order, distances, align) for order in orders]
+    return min(found, key=lambda one: one[1])
+
+
+def _placed_in(
+    blocks: Iterable[Block], distances: Mapping[tuple[str, str], int], align: int
+) -> tuple[dict[str, int], int]:
+    """Every block at the first place where it can stand beside those before it."""
+    places: dict[str, int] = {}
+    known: list[Block] = []
+    for block in blocks:
+        rivals = [other for other in known if other.begin <= block.end and block.begin <= other.end]
+        spans = [_forbidden(block, other, places[other.name], distances, align) for other in rivals]
+        place = 0
+        for begin, end in sorted(spans):
+            if begin < place + 1 and place < end:
+                place = end
+        places[block.name] = place
+        known.append(block)
+    return places, max((places[block.name] + block.size for block in known), default=0)
+
+
+def _forbidden(
+    block: Block, other: Block, place: int, distances: Mapping[tuple[str, str], int], align: int
+) -> tuple[int, int]:
+    """The places, from the first to before the last, at which a block meets another one."""
+    first, last = place - block.size + 1, place + other.size
+    as_results, as_input = distances.get((block.name, other.name)), distances.get((other.name, block.name))
+    if as_results is not None and other.end == block.begin:
+        first = max(first, place - as_results + 1)
+    if as_input is not None and block.end == other.begin:
+        last = min(last, place + as_input)
+    return first, -(-last // align) * align

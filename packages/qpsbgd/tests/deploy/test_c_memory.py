@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import torch
+from compiled_c import SANITIZED, built, needs_compiler, output_step, results
+from torch import nn
+
+from qpsbgd.deploy import to_c
+from qpsbgd.deploy.c_memory import Block, placed
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation
+
+
+def test_blocks_that_are_needed_together_stand_apart_unless_one_may_follow_the_other():
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        begins = generator.integers(0, 8, 9).tolist()
+        blocks = [
+            Block(str(k), int(generator.integers(1, 50)), begin, begin + int(generator.integers(0, 4)))
+            for k, begin in enumerate(begins)
+        ]
+        distances = {
+            (one.name, two.name): int(generator.integers(0, 20)) for one in blocks for two in blocks if one is not two
+        }
+        places, size = placed(blocks, distances, 4)
+        assert size == max(places[block.name] + block.size for block in blocks)
+        assert not any(place % 4 for place in places.values())
+        for at, one in enumerate(blocks):
+            for two in blocks[:at]:
+                if one.end < two.begin or two.end < one.begin:
+                    continue
+                (first, last) = sorted((places[block.name], block.size) for block in (one, two))
+                apart = first[0] + first[1] <= last[0]
+                follows = any(
+                    old.end == new.begin and places[old.name] - places[new.name] >= distances[new.name, old.name]
+                    for new, old in ((one, two), (two, one))
+                )
+                assert apart or follows
+
+
+def test_results_are_written_over_what_is_read_no_more():
+    blocks = [Block("in", 100, 0, 1), Block("out", 100, 1, 2)]
+    assert placed(blocks, {}, 4)[1] == 200
+    assert placed(blocks, {("out", "in"): 12}, 4) == ({"out": 0, "in": 12}, 112)
+
+
+@needs_compiler
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_the_largest_sums_of_8_bits_fit(signed, word_bits, tmp_path):
+    """Of more inputs than half a number holds, of one and of two positions at once."""
+    model = nn.Sequential(
+        QuantActivation(signed=signed, scale=1.0),
+        BinaryConv2d(37, 3, 3, padding=1, gain=1.0),
+        QuantActivation(signed=signed, scale=512.0),
+        nn.Flatten(),
+        BinaryLinear(27, 2, gain=1.0),
+    ).eval()
+    with torch.no_grad():
+        for layer in (model[1], model[4]):
+            layer.weight.copy_(layer.weight.sign())
+            layer.weight[:2] = torch.tensor([1.0, -1.0]).reshape(2, *(1,) * (layer.weight.ndim - 1))
+    inputs = torch.stack([torch.full((37, 3, 3), value) for value in (-999.0, 999.0)])
+    source = to_c(model, tmp_path, input_shape=(37, 3, 3), word_bits=word_bits)
+    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
+    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+
+
+@pytest.mark.parametrize("groups", [1, 64])
+def test_convolutions_of_bytes_take_little_more_than_one_image(groups, tmp_path):
+    model = nn.Sequential(
+        QuantActivation(),
+        *(BinaryConv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), QuantActivation()),
+        *(BinaryConv2d(64, 64, 3, padding=1, groups=groups), nn.BatchNorm2d(64), QuantActivation()),
+        *(nn.Flatten(), BinaryLinear(64 * 256, 2)),
+    )
+    image, rows, patch = 64 * 256, 2 * 64 * 17, 4 * 64 * 9
+    assert image < to_c(model, tmp_path, input_shape=(3, 16, 16)).ram_bytes < image + rows + patch + 2000
