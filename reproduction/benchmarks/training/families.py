@@ -23,7 +23,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, StraightThrough
 from qpsbgd.nn import convert
-from qpsbgd.projections import Polar
+from qpsbgd.projections import LayerState, Polar
 from qpsbgd.projections.system import normalized
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 
@@ -49,23 +49,30 @@ FAMILIES = {
 }
 
 
+@dataclass(eq=False)
+class UnitState(LayerState):
+    """With the mean squares of every unit."""
+
+    squares: torch.Tensor | None = None
+
+
 @dataclass(frozen=True)
 class UnitPolar(Polar):
     """The polar factor, each output unit divided by the root of a running mean of its squares (NorMuon, 2025)."""
 
     name = "polar-units"
-    capabilities = replace(Polar.capabilities, state_names=("gradient", "step", "squares"), sharded={})
+    capabilities = replace(Polar.capabilities, state=UnitState, sharded={})
     memory: float = 0.95
 
     def directions(self, inputs):
         for one, direction in zip(inputs, super().directions(inputs), strict=True):
             squares = direction.values.square().flatten(1).mean(1)
-            if "squares" in one.state:
-                squares = torch.lerp(squares, one.state["squares"], self.memory)
+            if one.state.squares is not None:
+                squares = torch.lerp(squares, one.state.squares, self.memory)
             shape = (-1, *[1] * (direction.values.ndim - 1))
             values = direction.values / squares.sqrt().clamp(min=1e-12).reshape(shape)
-            direction.state["squares"] = squares
-            yield type(direction)(normalized(values), direction.state)
+            state = UnitState(direction.state.step, direction.state.gradient, squares)
+            yield type(direction)(normalized(values), state)
 
 
 METHODS = {

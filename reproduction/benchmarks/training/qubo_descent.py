@@ -53,9 +53,9 @@ class SignedStep(Step):
     """A step to the sign of the real minimiser."""
 
     def descend(self, solver):
-        if "inverse" not in self.cached:
-            self.cached["inverse"] = inverse(self.state["gram"], 10.0, self.blocks)
-        self.spins = torch.where(self.start - self.slopes @ self.cached["inverse"] >= 0, 1.0, -1.0)
+        if self.state.inverse is None:
+            self.state.inverse = inverse(self.state.gram, 10.0, self.blocks)
+        self.spins = torch.where(self.start - self.slopes @ self.state.inverse >= 0, 1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def energies(job):
     def compare(optimizer):
         for group, layer in optimizer._members():
             inputs = optimizer._inputs(group, layer, None)
-            inputs = replace(inputs, grad=inputs.state["gradient"], momentum=0.0)  # F as it is
+            inputs = replace(inputs, grad=inputs.state.gradient, momentum=0.0)  # F as it is
             for name, projection in SOLVERS.items():
                 step = projection.step.of(projection, inputs)
                 projection.solve([step])

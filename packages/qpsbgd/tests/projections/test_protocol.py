@@ -12,7 +12,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim import cuda_graph
 from qpsbgd.optim.functional import LayerUpdate
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Ridge, SystemProjection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Ridge, SystemProjection, SystemState
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def test_a_renewal_waits_for_a_gpu_unless_the_projection_says_that_it_need_not(p
 @pytest.mark.parametrize(("projection", "steady"), [(SignOfTheRidge(), False), (Ridge(), True)])
 def test_only_steps_that_a_projection_declares_capturable_become_graphs(projection, steady):
     weight = SimpleNamespace(is_cuda=True)
-    state, cached = {"gradient": torch.ones(2, 3)}, {"inverse": torch.eye(3)[None]}
+    state = SystemState(1, torch.ones(2, 3), inverse=torch.eye(3)[None])
     for record in (None, LayerMoments(torch.eye(3)[None], 8)):
-        inputs = LayerInputs(BinaryLinear(3, 2), torch.ones(2, 3), record, 0.9, state, cached)
+        inputs = LayerInputs(BinaryLinear(3, 2), torch.ones(2, 3), record, 0.9, state)
         assert cuda_graph._steady(LayerUpdate(weight, inputs, projection, 0.1, 1.0)) == steady

@@ -8,7 +8,7 @@ from torch.optim import lr_scheduler
 
 import qpsbgd
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import LayerInputs, Ridge
+from qpsbgd.projections import LayerInputs, Ridge, SystemState
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.system import effective_rank, inverse, normalized
 
@@ -321,9 +321,9 @@ def test_steps_of_any_size_are_normalised_and_zero_stays_zero(size):
 
 def test_without_new_rows_a_system_is_not_called_renewed():
     layer = BinaryLinear(3, 2)
-    state = {"step": 1, "refreshes": 1, "gram": torch.eye(3)[None], "penalty": 1.0}
-    system = Ridge().system(LayerInputs(layer, torch.ones(2, 3), None, 0.9, state, {}))
-    assert not system.renewed and system.state["step"] == 2
+    state = SystemState(1, gram=torch.eye(3)[None], refreshes=1, penalty=1.0)
+    system = Ridge().system(LayerInputs(layer, torch.ones(2, 3), None, 0.9, state))
+    assert not system.renewed and system.state.step == 2
 
 
 def test_layers_of_one_shape_are_solved_together_each_with_its_own_inputs():

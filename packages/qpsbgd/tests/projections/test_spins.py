@@ -13,6 +13,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import LayerInputs, Ridge, Spins
 from qpsbgd.projections.polar import orthogonalized
+from qpsbgd.projections.spins import SpinsState
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -348,8 +349,8 @@ def test_what_a_descent_left_is_forgotten_when_another_solver_takes_over(monkeyp
     assert not {"spins", "signs", "coupling_fields"} & optimizer.state[model[0].weight].keys()
     optimizer.solver = make_solver("descent", warm=True)
     train(model, optimizer, [11])
-    state, cached = optimizer.state[model[0].weight], optimizer._cached[model[0]]
-    torch.testing.assert_close(state["coupling_fields"], state["spins"] @ cached["couplings"])
+    state = optimizer._state_of(model[0], optimizer.param_groups[0]["projection"])
+    torch.testing.assert_close(state.coupling_fields, state.spins @ state.couplings)
 
 
 class Counted(Charged):
@@ -374,20 +375,20 @@ def answered(projection, *, grad=None, state=None):
     layer = BinaryLinear(5, 3)
     grad = torch.randn(3, 5) if grad is None else grad
     record = LayerMoments(projection.moments(layer)(torch.randn(12, 5)), 12)
-    return projection.directions([LayerInputs(layer, grad, record, 0.9, state or {}, {})])[0]
+    return projection.directions([LayerInputs(layer, grad, record, 0.9, state or SpinsState())])[0]
 
 
 def test_a_first_gradient_of_zero_shrinks_nothing():
-    assert answered(Spins(), grad=torch.zeros(3, 5)).state["shrinkage"].tolist() == [1.0]
+    assert answered(Spins(), grad=torch.zeros(3, 5)).state.shrinkage.tolist() == [1.0]
 
 
 def test_every_vector_is_remembered_and_more_may_be_asked_for_later(monkeypatch):
     monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 0)
     one = answered(Spins(bits=1)).state
-    assert one["spins"].shape == (1, 1, 3, 5)
+    assert one.spins.shape == (1, 1, 3, 5)
     two = answered(Spins(bits=2), state=one).state
-    assert two["spins"].shape == (2, 1, 3, 5)
-    assert two["spins"].abs().eq(1).all() and not torch.equal(two["spins"][0], two["spins"][1])
+    assert two.spins.shape == (2, 1, 3, 5)
+    assert two.spins.abs().eq(1).all() and not torch.equal(two.spins[0], two.spins[1])
 
 
 def test_figures_are_those_of_the_first_vector():

@@ -65,9 +65,9 @@ class GraphedSteps:
 def _steady(update: LayerUpdate) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
     inputs = update.inputs
-    if not update.weight.is_cuda or "gradient" not in inputs.state or inputs.shards is not None:
+    if not update.weight.is_cuda or inputs.state.gradient is None or inputs.shards is not None:
         return False
-    if not update.projection.capturable(inputs.grad, inputs.cached):
+    if not update.projection.capturable(inputs.grad, inputs.state):
         return False
     renewed = isinstance(inputs.record, LayerMoments) and update.projection.asynchronous(inputs.grad)
     return inputs.record is None or renewed
@@ -77,10 +77,8 @@ def _signature(update: LayerUpdate) -> tuple[object, ...]:
     """A key that is equal where a graph can be used again; learning rates, gradients and moments are not part of it."""
     inputs = update.inputs
     rows = inputs.record.rows if isinstance(inputs.record, LayerMoments) else None
-    kept = [
-        value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)
-    ]
-    return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, rows, tuple(kept)
+    kept = tuple(tensor.data_ptr() for tensor in inputs.state.tensors())
+    return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, rows, kept
 
 
 def _given(updates: Sequence[LayerUpdate]) -> list[Tensor]:
@@ -92,7 +90,7 @@ def _given(updates: Sequence[LayerUpdate]) -> list[Tensor]:
 def _numbers(updates: Sequence[LayerUpdate]) -> list[float]:
     """The learning rates, and how often every Q̄ was renewed."""
     rates = [float(update.lr) for update in updates]
-    return rates + [float(update.inputs.state.get("refreshes", 0)) for update in updates]
+    return rates + [float(getattr(update.inputs.state, "refreshes", 0)) for update in updates]
 
 
 class _Graph:
@@ -107,15 +105,13 @@ class _Graph:
         grads, sums = self._given[: len(updates)], iter(self._given[len(updates) :])
         rates, refreshes = self._numbers.chunk(2)
         for update, grad, rate, count in zip(updates, grads, rates.unbind(), refreshes.unbind(), strict=True):
-            record, state = update.inputs.record, dict(update.inputs.state)
+            record, state = update.inputs.record, replace(update.inputs.state)
             if isinstance(record, LayerMoments):
-                record, state["refreshes"] = LayerMoments(next(sums), record.rows), count
-            cached = dict(update.inputs.cached)
-            inputs = replace(update.inputs, grad=grad, record=record, state=state, cached=cached)
+                record, state.refreshes = LayerMoments(next(sums), record.rows), count
+            inputs = replace(update.inputs, grad=grad, record=record, state=state)
             self._updates.append(replace(update, inputs=inputs, lr=rate))
-        inputs_of = [update.inputs for update in updates]
-        kept = [value for one in inputs_of for value in (*one.state.values(), *one.cached.values())]
-        changed = [tensor for tensor in (*(u.weight for u in updates), *kept) if isinstance(tensor, Tensor)]
+        kept = [tensor for update in updates for tensor in update.inputs.state.tensors()]
+        changed = [*(update.weight for update in updates), *kept]
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
@@ -147,7 +143,7 @@ class _Graph:
         self._skip.zero_() if skip is None else self._skip.copy_(skip)
         self._graph.replay()
         for update in updates:
-            update.inputs.state["step"] += 1
+            update.inputs.state.step += 1
             if update.inputs.record is not None:
-                update.inputs.state["refreshes"] += 1
+                update.inputs.state.refreshes += 1
         return self._directions

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import Direction, LayerInputs, Projection
-from qpsbgd.projections.protocol import has_gradient
+from qpsbgd.projections.protocol import LayerState, has_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +18,7 @@ class LayerUpdate:
     """The update of one layer in a step."""
 
     weight: Tensor  # the latent weights, or this rank's part of them
-    inputs: LayerInputs  # what the projection gets; the step brings `state` and `cached` forward
+    inputs: LayerInputs  # what the projection gets; the step brings `state` forward
     projection: Projection  # turns the inputs into a direction
     lr: float | Tensor  # step size of the latent weights
     clip: float | None  # their bound
@@ -61,7 +60,6 @@ def qpsbgd(
         if update.clip is not None:
             update.weight.clamp_(-update.clip, update.clip)
         _keep(update.inputs.state, direction.state, skip)
-        _keep(update.inputs.cached, direction.cached, skip)
     return [directions[update] for update in updates]
 
 
@@ -73,20 +71,19 @@ def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
     return replace(inputs, grad=torch.where(skip, 0.0, inputs.grad), record=record)
 
 
-def _keep(kept: MutableMapping[str, Any], new: dict[str, Any], skip: Tensor | None) -> None:
+def _keep(kept: LayerState, new: LayerState, skip: Tensor | None) -> None:
     """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses.
 
     Those tensors take the place of the new ones in `new`, so that nothing is there twice.
     """
-    for name in kept.keys() - new.keys():
-        del kept[name]
-    for name, value in new.items():
-        old = kept.get(name)
+    for one in fields(kept):
+        name = one.name
+        old, value = getattr(kept, name), getattr(new, name, one.default)
         if skip is not None and isinstance(value, Tensor) and old is not None and old is not value:
             value = torch.where(skip, old, value)
         # A number may come after a tensor, such as a penalty; copying a tensor to itself does nothing.
         if isinstance(old, Tensor) and isinstance(value, Tensor) and old.is_cuda and old.shape == value.shape:
             old.copy_(value)
-            new[name] = old
+            setattr(new, name, old)
         else:
-            kept[name] = value
+            setattr(kept, name, value)

@@ -25,7 +25,7 @@ from qpsbgd.optim.recommend import RATE, Network, momentum_of
 from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, LayerState, Projection, make_projection
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -70,7 +70,7 @@ class QPSBGD(BinaryOptimizer):
 
     _rules: ProjectionRules
     _solutions: list[Callable[[], list[Solution]]]
-    _cached: dict[BinaryLayer, dict[str, Any]]
+    _derived: dict[BinaryLayer, dict[str, Any]]  # what follows from the states
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class QPSBGD(BinaryOptimizer):
         """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
         grad: Any = layer.weight.grad
         projection: Projection = group["projection"]
-        if not projection.capturable(grad, self._cached.get(layer, {})):
+        if not projection.capturable(grad, self._state_of(layer, projection)):
             return True
         return self._recorder.records_now(layer) and not projection.asynchronous(grad)
 
@@ -221,9 +221,9 @@ class QPSBGD(BinaryOptimizer):
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
-            if state:
-                self.state[layer.weight] = state
-            self._recorder.set_records(layer, update.projection.records_at(state.get("step", 0)))
+            if saved := state.saved():
+                self.state[layer.weight], self._derived[layer] = saved, state.derived()
+            self._recorder.set_records(layer, update.projection.records_at(state.step))
             for observer in self.observers:
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
 
@@ -241,10 +241,12 @@ class QPSBGD(BinaryOptimizer):
             # DistributedDataParallel minimises the mean of the ranks' losses.
             factor = self._ranks.size * (1.0 if scale is None else scale)
             record = LayerRecord(record.inputs, record.output_grads / factor)
-        state, cached = self.state.get(layer.weight, {}), self._cached.setdefault(layer, {})
-        return LayerInputs(
-            layer, grad, record, float(group["momentum"]), state, cached, shards, self._rate(group, layer)
-        )
+        state = self._state_of(layer, group["projection"])
+        return LayerInputs(layer, grad, record, float(group["momentum"]), state, shards, self._rate(group, layer))
+
+    def _state_of(self, layer: BinaryLayer, projection: Projection) -> LayerState:
+        """What the projection kept of a layer after the last step."""
+        return projection.capabilities.state.restored(self.state.get(layer.weight, {}), self._derived.get(layer, {}))
 
     @property
     def solver(self) -> Solver:
@@ -309,7 +311,7 @@ class QPSBGD(BinaryOptimizer):
 
     def _reset_transient_state(self) -> None:
         super()._reset_transient_state()
-        self._cached, self._solutions = {}, []
+        self._derived, self._solutions = {}, []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
 
     def state_dict(self) -> dict[str, Any]:
@@ -330,7 +332,7 @@ class QPSBGD(BinaryOptimizer):
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
-        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state_names}
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
         state_dict, before = self._check_state(state_dict, known), self.state_dict()
         try:
             self._restore(state_dict, known)
@@ -365,7 +367,7 @@ class QPSBGD(BinaryOptimizer):
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._cached, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
+        self._derived, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
         for weight, name, value in kept_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value

@@ -12,11 +12,11 @@ from typing import Any
 
 from qpsbgd.projections.polar import Polar
 from qpsbgd.projections.printed import Printed
-from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, LayerState, Projection
 from qpsbgd.projections.ridge import Ridge
 from qpsbgd.projections.solving import TRAINING
 from qpsbgd.projections.spins import Spins
-from qpsbgd.projections.system import System, SystemProjection
+from qpsbgd.projections.system import System, SystemProjection, SystemState
 
 PROJECTIONS: Mapping[str, type[Projection]] = MappingProxyType(
     {kind.name: kind for kind in (Ridge, Spins, Polar, Printed)}
@@ -52,6 +52,7 @@ __all__ = [
     "Capabilities",
     "Direction",
     "LayerInputs",
+    "LayerState",
     "Polar",
     "Printed",
     "Projection",
@@ -59,5 +60,6 @@ __all__ = [
     "Spins",
     "System",
     "SystemProjection",
+    "SystemState",
     "make_projection",
 ]

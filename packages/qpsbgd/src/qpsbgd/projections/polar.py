@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from qpsbgd.projections.protocol import (
     Direction,
     LayerInputs,
     LayerShards,
+    LayerState,
     Projection,
     mean_gradient,
     of_moving_units,
@@ -41,9 +42,9 @@ class Polar(Projection):
     """
 
     name = "polar"
-    capabilities = Capabilities(records=False, state_names=("gradient", "step"), sharded={"gradient": 0})
+    capabilities = Capabilities(records=False, sharded={"gradient": 0})
 
-    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+    def capturable(self, grad: Tensor, state: Any) -> bool:
         """Always."""
         return True
 
@@ -52,9 +53,8 @@ class Polar(Projection):
         means = [mean_gradient(one) for one in inputs]
         moving = [of_moving_units(mean, one.grad) for one, mean in zip(inputs, means, strict=True)]
         factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, moving, strict=True)])
-        steps = [one.state.get("step", 0) + 1 for one in inputs]
-        parts = zip(factors, means, steps, strict=True)
-        return [Direction(factor, {"gradient": mean, "step": step}) for factor, mean, step in parts]
+        states = [LayerState(one.state.step + 1, mean) for one, mean in zip(inputs, means, strict=True)]
+        return [Direction(factor, state) for factor, state in zip(factors, states, strict=True)]
 
 
 def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | None]]) -> list[Tensor]:

@@ -12,13 +12,23 @@ from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection, check_fits
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, LayerState, Projection, check_fits
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.protocol import WarmState
 
 _FAMILY = ("quadratic", "linear", "offset")
+
+
+@dataclass(eq=False)
+class PrintedState(LayerState):
+    """The mean families by block, with momentum, and the last spins where the solver is warm."""
+
+    quadratic: Any = None
+    linear: Any = None
+    offset: Any = None
+    spins: Any = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class Printed(Projection):
     """
 
     name = "printed"
-    capabilities = Capabilities(momentum=0.0, state_names=(*_FAMILY, "spins", "step"))
+    capabilities = Capabilities(momentum=0.0, state=PrintedState)
 
     solver: Any = field(default=TRAINING, kw_only=True)
     scale: Scale = field(default="literal", kw_only=True)
@@ -73,7 +83,7 @@ class Printed(Projection):
 
     def _continued(self, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
         """The answers of a warm solver, which begins with the spins of the last step where momentum keeps them."""
-        starts = inputs.state.get("spins") if inputs.momentum else None
+        starts = inputs.state.spins if inputs.momentum else None
         if starts is None:
             return [self.solver.solve(family) for family in families]
         solutions = []
@@ -102,12 +112,12 @@ class Printed(Projection):
             # input without any term in them: what the mean remembers would move their weights one way for ever.
             seen = new.quadratic.diagonal()[:, None] + new.linear.abs() > 0
             parts.append((solution.spins * (seen & new.linear.any(0) & mean.linear.any(0))).T)
-        state: dict[str, Any] = {}
+        state = PrintedState()
         if inputs.momentum:
-            state = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}
-            state["step"] = inputs.state.get("step", 0) + 1
+            families = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}
+            state = PrintedState(inputs.state.step + 1, **families)
             if self.solver.warm:
-                state["spins"] = torch.stack([solution.spins for solution in solutions])
+                state.spins = torch.stack([solution.spins for solution in solutions])
         return Direction(
             blocks.merged(torch.stack(parts), like),
             state,
@@ -118,11 +128,11 @@ class Printed(Projection):
 
 def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
     """Q̄ and S̄ per block, corrected for their start: the families that a step solves."""
-    if not (inputs.momentum and "step" in inputs.state):
+    if not (inputs.momentum and inputs.state.step):
         return fresh
-    check_fits(inputs.layer, inputs.state["linear"][0], fresh[0].linear)
+    check_fits(inputs.layer, inputs.state.linear[0], fresh[0].linear)
     beta = inputs.momentum
-    rate = (1 - beta) / (1 - beta ** (inputs.state["step"] + 1))
-    kept = zip(fresh, *(inputs.state[name] for name in _FAMILY), strict=True)
+    rate = (1 - beta) / (1 - beta ** (inputs.state.step + 1))
+    kept = zip(fresh, *(getattr(inputs.state, name) for name in _FAMILY), strict=True)
     pairs = ((old, [getattr(family, name) for name in _FAMILY]) for family, *old in kept)
     return [QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)) for old, new in pairs]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -28,6 +29,56 @@ class LayerShards(Protocol):
         """All `units` output units of a layer, and which of them this rank's part are."""
 
 
+DERIVED = MappingProxyType({"derived": True})
+"""The metadata of a field of `LayerState` that follows from the others: it is not saved, and None in a resumed run."""
+
+
+@dataclass(eq=False)
+class LayerState:
+    """What a projection keeps of a layer from step to step: tensors and numbers, None where there is none.
+
+    Attributes:
+        step: The number of steps made.
+        gradient: S̄, the mean gradient.
+    """
+
+    step: int = 0
+    gradient: Tensor | None = None
+
+    @classmethod
+    def saved_names(cls) -> tuple[str, ...]:
+        """The names of all that is saved with the optimiser."""
+        return tuple(one.name for one in fields(cls) if not one.metadata)
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any], more: Mapping[str, Any]) -> LayerState:
+        """The state from what `saved` and `derived` returned."""
+        return cls(**{one.name: part[one.name] for part in (saved, more) for one in fields(cls) if one.name in part})
+
+    def saved(self) -> dict[str, Any]:
+        """The part that makes the next step, as a state dict holds it."""
+        return {one.name: value for one, value in self._present() if not one.metadata}
+
+    def derived(self) -> dict[str, Any]:
+        """What follows from the rest."""
+        return {one.name: value for one, value in self._present() if one.metadata}
+
+    def forget_derived(self) -> None:
+        """Drop what follows from the rest, which has changed."""
+        for name in self.derived():
+            setattr(self, name, None)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors."""
+        return [value for _, value in self._present() if isinstance(value, Tensor)]
+
+    def _present(self) -> Iterator[tuple[Field[Any], Any]]:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, Tensor) or value != one.default:
+                yield one, value
+
+
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
     """A projection's input for one layer: its gradient, its record and the state after the last step.
@@ -38,20 +89,18 @@ class LayerInputs:
         record: The moments of its inputs, or rows with output gradients; None in steps that record nothing.
         momentum: β of its parameter group.
         rate: The step size of its weights, by the schedule.
-        state: What the projection kept after the last step; empty before the first.
-        cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
+        state: What the projection kept after the last step.
         shards: The ranks that hold a sharded layer: `grad`, `state` and the direction are those of this rank's
             output units.
 
-    Projections leave `state` and `cached` as they are; the step replaces their contents once all directions are known.
+    Projections leave `state` as it is; the step replaces its contents once all directions are known.
     """
 
     layer: BinaryLayer
     grad: Tensor
     record: LayerRecord | LayerMoments | None
     momentum: float
-    state: MutableMapping[str, Any]
-    cached: MutableMapping[str, Any]
+    state: Any  # a `Capabilities.state`
     shards: LayerShards | None = None
     rate: float = 0.0
 
@@ -62,16 +111,14 @@ class Direction:
 
     Attributes:
         values: The weights move by −lr times this; of the shape of the weight.
-        state: Tensors and numbers that make the next step, saved with the optimiser.
-        cached: What can be computed from `state` again, and is not saved.
+        state: The state for the next step.
         solutions: Returns the solver's solutions, one per block, if there is a solver.
         figures: Returns numbers for a `Monitor`; called only if there is one.
         seconds: Time that the projection took for all of its layers, if measured.
     """
 
     values: Tensor
-    state: dict[str, Any] = field(default_factory=dict)
-    cached: dict[str, Any] = field(default_factory=dict)
+    state: LayerState = field(default_factory=LayerState)
     solutions: Callable[[], list[Solution]] = list
     figures: Callable[[], dict[str, float]] = dict
     seconds: float = 0.0
@@ -85,15 +132,15 @@ class Capabilities:
         momentum: β where the user gives none; short runs have less.
         records: Whether layers record anything for it.
         takes_rate: Whether directions are whole steps, made at the rate that the projection is given.
-        state_names: The names in `Direction.state`, a solver's warm start among them.
-        sharded: The state names with a dimension of output units, and which dimension; empty where sharded layers
-            cannot be served.
+        state: The class of its state.
+        sharded: The fields of the state with a dimension of output units, and which dimension; empty where sharded
+            layers cannot be served.
     """
 
     momentum: float = 0.9
     records: bool = True
     takes_rate: bool = False
-    state_names: tuple[str, ...] = ()
+    state: type[LayerState] = LayerState
     sharded: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -155,7 +202,7 @@ class Projection(ABC):
         """Whether a layer can take part in a step."""
         return inputs.record is not None or not self.capabilities.records
 
-    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+    def capturable(self, grad: Tensor, state: Any) -> bool:
         """Whether a step without new rows, for a gradient on a GPU, never waits for it and can become a CUDA graph."""
         return False
 
@@ -210,8 +257,8 @@ class Projection(ABC):
 
 
 def mean_gradient(inputs: LayerInputs) -> Tensor:
-    """S̄ after this step, β S̄ + (1−β) ∂E/∂W, from the last one, "gradient" of the state, which must fit."""
-    last, grad = inputs.state.get("gradient"), inputs.grad
+    """S̄ after this step, β S̄ + (1−β) ∂E/∂W, from that of the state, which must fit."""
+    last, grad = inputs.state.gradient, inputs.grad
     if last is None:
         return grad.clone()
     check_fits(inputs.layer, last, grad)  # without momentum, too: the rest of the state would not fit either

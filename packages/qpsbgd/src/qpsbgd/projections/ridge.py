@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from qpsbgd.projections.protocol import Capabilities, Direction
-from qpsbgd.projections.system import STATE, System, SystemProjection, invert, normalized
+from qpsbgd.projections.system import System, SystemProjection, SystemState, invert, normalized
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,11 @@ class Ridge(SystemProjection):
     """
 
     name = "ridge"
-    capabilities = Capabilities(state_names=STATE, sharded={"gradient": 0})
+    capabilities = Capabilities(state=SystemState, sharded={"gradient": 0})
 
-    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+    def capturable(self, grad: Tensor, state: SystemState) -> bool:
         """Once A⁻¹ is there."""
-        return "inverse" in cached
+        return state.inverse is not None
 
     def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""
@@ -33,7 +32,7 @@ class Ridge(SystemProjection):
         return [
             system.direction(
                 normalized(system.solution(), system.shards, system.size),
-                figures=lambda s=system: {"penalty": float(s.state["penalty"])},
+                figures=lambda s=system: {"penalty": float(s.state.penalty)},
             )
             for system in systems
         ]

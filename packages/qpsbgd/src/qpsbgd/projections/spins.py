@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -12,9 +12,17 @@ import torch
 from torch import Tensor
 
 from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.protocol import Capabilities, Direction, Projection, of_moving_units
+from qpsbgd.projections.protocol import DERIVED, Capabilities, Direction, Projection, of_moving_units
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
-from qpsbgd.projections.system import STATE, System, SystemProjection, binary_size, invert, largest, normalized
+from qpsbgd.projections.system import (
+    System,
+    SystemProjection,
+    SystemState,
+    binary_size,
+    invert,
+    largest,
+    normalized,
+)
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
@@ -28,6 +36,18 @@ _WARM = ("spins", "signs", "coupling_fields")
 
 _BRANCHES = 8
 """Searches of layers that a GPU makes at a time; each branch has memory of its own."""
+
+
+@dataclass(eq=False)
+class SpinsState(SystemState):
+    """With r of every vector, and a warm solver's state: where its search ended, and what it made of A."""
+
+    shrinkage: Tensor | None = None
+    spins: Tensor | None = None
+    signs: Tensor | None = None
+    coupling_fields: Tensor | None = None
+    couplings: Tensor | None = field(default=None, metadata=DERIVED)
+    reach: Tensor | None = field(default=None, metadata=DERIVED)
 
 
 @dataclass(frozen=True)
@@ -59,9 +79,7 @@ class Spins(SystemProjection):
     """
 
     name = "spins"
-    capabilities = Capabilities(
-        state_names=(*STATE, "shrinkage", *_WARM), sharded={"gradient": 0, **dict.fromkeys(_WARM, 2)}
-    )
+    capabilities = Capabilities(state=SpinsState, sharded={"gradient": 0, **dict.fromkeys(_WARM, 2)})
 
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
@@ -80,9 +98,10 @@ class Spins(SystemProjection):
         """`bits`."""
         return self.bits
 
-    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+    def capturable(self, grad: Tensor, state: SpinsState) -> bool:
         """With a warm solver, where it never waits for the GPU."""
-        return self.solver.warm and "matrix" in cached and self.solver.asynchronous(grad, cached["matrix"].shape[-1])
+        matrix = state.matrix
+        return self.solver.warm and matrix is not None and self.solver.asynchronous(grad, matrix.shape[-1])
 
     def asynchronous(self, grad: Tensor) -> bool:
         """With a warm solver that never waits for the GPU, too."""
@@ -96,8 +115,8 @@ class Spins(SystemProjection):
 
     def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
-        invert([system for system in systems if system.renewed or "shrinkage" not in system.state])
-        means = [of_moving_units(system.state["gradient"], system.grad) for system in systems]
+        invert([system for system in systems if system.renewed or system.state.shrinkage is None])
+        means = [of_moving_units(system.state.gradient, system.grad) for system in systems]
         if self.target == "polar":
             places = zip(systems, means, strict=True)
             means = polar_factors([(system.layer, mean, system.shards) for system, mean in places])
@@ -126,7 +145,7 @@ class _Expansion:
     def __init__(self, system: System, target: Tensor, size: Tensor, *, kappa: float, bits: int) -> None:
         self.system, self.kappa, self.bits, self.size = system, kappa, bits, size
         self.rest = target
-        width = system.state["gram"].shape[-1]
+        width = system.state.gram.shape[-1]
         self.keeps_spins = not use_cold_start(width, len(system.layer.weight) // system.layer.groups)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
@@ -146,7 +165,8 @@ class _Expansion:
         moving = sizes > 0
         if bit == 0:
             self.moving = moving.expand(-1, blocks.parts, -1, -1).reshape(blocks.count, blocks.outputs, 1)
-        known = self.system.state.get("shrinkage", ())
+        shrinkage = self.system.state.shrinkage
+        known = () if shrinkage is None else shrinkage
         if self.system.renewed or bit >= len(known):
             ratio = self._shrinkage(scaled, sizes, known[bit] if bit < len(known) else 1)
         else:
@@ -180,17 +200,17 @@ class _Expansion:
 
     def _state(self, solver: Solver, bit: int) -> WarmState:
         """What the solver knows of the system, and where the last step's search for this vector ended."""
-        system, kept = self.system, {}
-        if self.keeps_spins and bit < len(system.state.get("spins", ())):
-            kept = {name: system.state[name][bit] for name in _WARM if name in system.state}
+        system, state, last = self.system, self.system.state, {}
+        if self.keeps_spins and state.spins is not None and bit < len(state.spins):
+            parts = {name: getattr(state, name) for name in _WARM}
+            last = {name: part[bit] for name, part in parts.items() if part is not None}
         if system.renewed:
-            kept.pop("coupling_fields", None)
-        if "reach" not in system.cached:
-            made = solver.init(system.matrix)
-            parts = {name: getattr(made, name) for name in _PREPARED}
-            system.cached.update({name: part for name, part in parts.items() if part is not None})
-        prepared = {name: system.cached[name] for name in _PREPARED if name in system.cached}
-        return WarmState(system.matrix, **prepared, **kept)
+            last.pop("coupling_fields", None)
+        if state.reach is None:
+            prepared = solver.init(system.matrix)
+            for name in _PREPARED:
+                setattr(state, name, getattr(prepared, name))
+        return WarmState(system.matrix, **{name: getattr(state, name) for name in _PREPARED}, **last)
 
     def add(
         self,
@@ -224,13 +244,14 @@ class _Expansion:
             seen = system.shards.all_gather(seen).any(0)
         if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
             sums = sums * (seen & self.moving)
-        system.state["shrinkage"] = torch.stack(self.shrinkages)
-        system.cached.pop("inverse", None)  # only needed while Q̄ is new
+        system.state.shrinkage = torch.stack(self.shrinkages)
+        system.state.inverse = None  # only needed while Q̄ is new
         for name in _WARM:
-            system.state.pop(name, None)  # of another solver's steps they would be out of date
             parts = [getattr(state, name) for state in self.states] if self.keeps_spins else []
+            kept = None  # of another solver's steps they would be out of date
             if parts and parts[0] is not None:
-                system.state[name] = parts[0][None] if len(parts) == 1 else torch.stack(parts)  # one is not copied
+                kept = parts[0][None] if len(parts) == 1 else torch.stack(parts)  # one is not copied
+            setattr(system.state, name, kept)
         return system.direction(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:

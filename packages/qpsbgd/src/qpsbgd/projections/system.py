@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -24,15 +24,20 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, LayerShards, Projection, mean_gradient
+from qpsbgd.projections.protocol import (
+    DERIVED,
+    Capabilities,
+    Direction,
+    LayerInputs,
+    LayerShards,
+    LayerState,
+    Projection,
+    mean_gradient,
+)
 from qpsbgd_qubo.files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
-
-STATE = ("gradient", "gram", "step", "refreshes", "penalty")
-"""The state of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
-
 
 SMALL = 2**19
 """Numbers in a matrix up to which those of one shape are factorised together; larger ones keep a GPU busy alone."""
@@ -49,6 +54,25 @@ UNIT_RANK, LARGEST_PENALTY = 4.0, 10.0
 ranks above 8, MNIST's, with 10 to 30, whatever the batch; digits and Letter are between."""
 
 
+@dataclass(eq=False)
+class SystemState(LayerState):
+    """What makes a layer's next system, and what follows from Q̄ and δ.
+
+    Attributes:
+        gram: Q̄ by block.
+        refreshes: How many steps have renewed it; in a CUDA graph a tensor.
+        penalty: δ.
+        matrix: A by block.
+        inverse: A⁻¹ by block.
+    """
+
+    gram: Any = None  # a tensor
+    refreshes: Any = 0
+    penalty: Any = None  # a tensor or a number
+    matrix: Tensor | None = field(default=None, metadata=DERIVED)
+    inverse: Tensor | None = field(default=None, metadata=DERIVED)
+
+
 @dataclass(frozen=True, eq=False)
 class System:
     """A layer's system at a step; tensors come by block, (count, m, width) or (count, width, width).
@@ -58,8 +82,7 @@ class System:
         blocks: How the layer is cut.
         grad: This step's gradient, in the shape of the weight.
         renewed: Whether Q̄ is new in this step.
-        state: `STATE` after this step, and what the projection kept after the last one.
-        cached: What follows from Q̄ and δ: computed on first use, and kept while Q̄ stands.
+        state: The state after this step; what follows from Q̄ and δ is computed on first use, and kept while Q̄ stands.
         shards: The ranks that hold a sharded layer; the tensors are those of this rank's output units.
     """
 
@@ -67,37 +90,37 @@ class System:
     blocks: Blocks
     grad: Tensor
     renewed: bool
-    state: dict[str, Any]
-    cached: dict[str, Tensor]
+    state: Any  # a `SystemState`
     shards: LayerShards | None = None
 
     @cached_property
     def size(self) -> Tensor:
         """The size of S̄, a power of two."""
-        return binary_size(self.state["gradient"])
+        return binary_size(self.state.gradient)
 
     @property
     def gradient(self) -> Tensor:
         """S̄ by block, divided by `size`: whatever the loss is multiplied by, nothing overflows or vanishes."""
-        return self.blocks.weights(self.state["gradient"] / self.size)
+        return self.blocks.weights(self.state.gradient / self.size)
 
     @property
     def matrix(self) -> Tensor:
         """A by block."""
-        if "matrix" not in self.cached:
-            self.cached["matrix"] = system_matrix(self.state["gram"], self.state["penalty"], self.blocks)
-        return self.cached["matrix"]
+        if self.state.matrix is None:
+            self.state.matrix = system_matrix(self.state.gram, self.state.penalty, self.blocks)
+        matrix: Tensor = self.state.matrix
+        return matrix
 
     @property
     def inverse(self) -> Tensor:
         """A⁻¹ by block."""
-        if "inverse" not in self.cached:
-            gram, penalty = self.state["gram"], self.state["penalty"]
+        if self.state.inverse is None:
             try:
-                self.cached["inverse"] = inverse(gram, penalty, self.blocks, sure=self.sure)
+                self.state.inverse = inverse(self.state.gram, self.state.penalty, self.blocks, sure=self.sure)
             except ValueError as error:
                 raise ValueError(f"{self.layer}: {error}") from error
-        return self.cached["inverse"]
+        inverted: Tensor = self.state.inverse
+        return inverted
 
     @property
     def sure(self) -> bool:
@@ -105,7 +128,7 @@ class System:
 
         Its condition is at most 1 + n/δ, and the step has asked whether Q̄ is finite.
         """
-        penalty = self.state["penalty"]  # a tensor is `penalty_of`'s
+        penalty = self.state.penalty  # a tensor is `penalty_of`'s
         return self.grad.is_cuda and (isinstance(penalty, Tensor) or penalty >= SURE_PENALTY)
 
     def solution(self) -> Tensor:
@@ -114,7 +137,7 @@ class System:
 
     def direction(self, values: Tensor, **more: Any) -> Direction:
         """A direction with what is to be kept of this system."""
-        return Direction(values, self.state, self.cached, **more)
+        return Direction(values, self.state, **more)
 
 
 @dataclass(frozen=True)
@@ -127,7 +150,7 @@ class SystemProjection(Projection):
         refresh: Steps between renewals of Q̄ and its factorisation.
     """
 
-    capabilities = Capabilities(state_names=STATE)
+    capabilities = Capabilities(state=SystemState)
 
     delta: Delta = field(default="auto", kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
@@ -162,7 +185,7 @@ class SystemProjection(Projection):
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer has a Q̄."""
-        return inputs.record is not None or "gram" in inputs.state
+        return inputs.record is not None or inputs.state.gram is not None
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""
@@ -180,25 +203,30 @@ class SystemProjection(Projection):
         Raises:
             RuntimeError: The state does not fit the gradient.
         """
-        state = dict(inputs.state) or {"step": 0, "refreshes": 0}
-        blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
-        state["gradient"] = mean_gradient(inputs)
-        state["step"] += 1
-        if inputs.record is None:
-            return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
-        assert isinstance(inputs.record, LayerMoments)
-        state["refreshes"] += 1
-        moments = inputs.record.sums / inputs.record.rows
+        state: SystemState = replace(inputs.state, step=inputs.state.step + 1, gradient=mean_gradient(inputs))
+        if inputs.record is not None:
+            assert isinstance(inputs.record, LayerMoments)
+            self._renew(state, inputs.record)
+        blocks, renewed = Blocks.of(inputs.layer, self.block, len(inputs.grad)), inputs.record is not None
+        return System(inputs.layer, blocks, inputs.grad, renewed, state, inputs.shards)
+
+    def _renew(self, state: SystemState, record: LayerMoments) -> None:
+        """Bring Q̄ and δ forward."""
+        state.forget_derived()
+        state.refreshes = state.refreshes + 1
+        moments = record.sums / record.rows
         # So weighted, the first rows are not damped. In a CUDA graph the count is a tensor.
-        rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
+        rate = (1 - self.memory) / (1 - self.memory**state.refreshes)
         rate = rate.to(moments) if isinstance(rate, Tensor) else rate
-        state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        last, penalty = state.get("penalty"), self.delta
-        found = penalty_of(state["gram"], inputs.record.rows) if penalty == "auto" else penalty
-        if penalty == "auto" and isinstance(last, Tensor) and not isinstance(found, Tensor):
-            found = torch.full_like(last, found)  # in batches of changing size: CUDA graphs bring tensors alone forward
-        state["penalty"] = found
-        return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
+        state.gram = moments if state.gram is None else torch.lerp(state.gram, moments, rate)
+        if self.delta != "auto":
+            state.penalty = self.delta
+            return
+        penalty = penalty_of(state.gram, record.rows)
+        if isinstance(state.penalty, Tensor) and not isinstance(penalty, Tensor):
+            # In batches of changing size: CUDA graphs bring tensors alone forward.
+            penalty = torch.full_like(state.penalty, penalty)
+        state.penalty = penalty
 
 
 def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor, sums: Tensor | None = None) -> Tensor:
@@ -254,17 +282,17 @@ def invert(systems: Sequence[System]) -> None:
     """Find all A⁻¹ that are not known, small ones of one shape together: a network has many, and each call its cost."""
     alike: dict[object, list[System]] = {}
     for system in systems:
-        gram = system.state["gram"]
-        if "inverse" not in system.cached and gram[0].numel() <= SMALL:
+        gram = system.state.gram
+        if system.state.inverse is None and gram[0].numel() <= SMALL:
             alike.setdefault((gram.shape[-1], gram.dtype, gram.device, system.sure), []).append(system)
     for group in alike.values():
-        matrices = torch.cat([system_matrix(one.state["gram"], one.state["penalty"], one.blocks) for one in group])
+        matrices = torch.cat([system_matrix(one.state.gram, one.state.penalty, one.blocks) for one in group])
         factors, failed = torch.linalg.cholesky_ex(matrices)
         if not group[0].sure and bool(failed.any() | ~matrices.isfinite().all()):
             continue  # one by one, `System.inverse` says which
         inverses = torch.split(_inverse_of(factors), [one.blocks.count for one in group])
         for one, own in zip(group, inverses, strict=True):
-            one.cached["inverse"] = own
+            one.state.inverse = own
 
 
 def _inverse_of(factor: Tensor) -> Tensor:

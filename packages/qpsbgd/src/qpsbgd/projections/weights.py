@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,9 +13,17 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, Projection, check_fits, has_gradient
+from qpsbgd.projections.protocol import (
+    DERIVED,
+    Capabilities,
+    Direction,
+    LayerInputs,
+    Projection,
+    check_fits,
+    has_gradient,
+)
 from qpsbgd.projections.solving import solved
-from qpsbgd.projections.system import block_moments, system_matrix
+from qpsbgd.projections.system import SystemState, block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.options import (
@@ -42,6 +50,15 @@ REACHABLE = 1.5
 
 
 @dataclass(eq=False)
+class WeightsState(SystemState):
+    """With c, and what the search made of A."""
+
+    curvature: Any = None
+    couplings: Any = field(default=None, metadata=DERIVED)
+    reach: Any = field(default=None, metadata=DERIVED)
+
+
+@dataclass(eq=False)
 class Step:
     """A layer's step; tensors come by block, (count, m, n) or (count, n, n). Energies are divided by c.
 
@@ -56,8 +73,7 @@ class Step:
     inputs: LayerInputs
     weight: Tensor
     blocks: Blocks
-    state: dict[str, Any]
-    cached: dict[str, Any]
+    state: WeightsState
     start: Tensor
     spins: Tensor
     slopes: Tensor
@@ -71,39 +87,36 @@ class Step:
     def of(cls, projection: Weights, inputs: LayerInputs) -> Step:
         """The step before any weight has flipped."""
         blocks = Blocks.of(inputs.layer, projection.block, len(inputs.grad))
-        state, cached = dict(inputs.state) or {"step": 0, "refreshes": 0}, dict(inputs.cached)
-        state["step"] += 1
-        state["gradient"] = _mean(inputs.layer, state.get("gradient"), inputs.grad, inputs.momentum, state["step"])
+        state: WeightsState = replace(inputs.state, step=inputs.state.step + 1)
+        state.gradient = _mean(inputs.layer, state.gradient, inputs.grad, inputs.momentum, state.step)
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
-            state["refreshes"] += 1
+            state.forget_derived()
+            state.refreshes += 1
             moments = inputs.record.sums / inputs.record.rows
-            state["gram"] = _mean(inputs.layer, state.get("gram"), moments, projection.memory, state["refreshes"])
-            cached = {}
-        if "matrix" not in cached:
-            cached["matrix"] = projection.matrix(state["gram"], blocks)
+            state.gram = _mean(inputs.layer, state.gram, moments, projection.memory, state.refreshes)
+        if state.matrix is None:
+            state.matrix = projection.matrix(state.gram, blocks)
         weight: Any = inputs.layer.weight.detach()
         weight = weight if inputs.shards is None else weight.to_local()
         start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
         wanted = min(inputs.rate, projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
         if not bool(has_gradient(inputs)):
             wanted = 0.0
-        gradient = blocks.weights(state["gradient"])
+        gradient = blocks.weights(state.gradient)
         if projection.curvature is not None:
-            size = state["gram"].diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
-            state["curvature"] = projection.curvature * inputs.layer.gain**2 * size * (1 + projection.delta)
-        elif "curvature" not in state and wanted:
-            state["curvature"] = _first_curvature(inputs, start * gradient, cached["matrix"], wanted)
-        slopes = (gradient / state["curvature"] if wanted else gradient).contiguous()
-        return cls(
-            inputs, weight, blocks, state, cached, start, start.clone(), slopes, wanted, projection.curvature is None
-        )
+            size = state.gram.diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
+            state.curvature = projection.curvature * inputs.layer.gain**2 * size * (1 + projection.delta)
+        elif state.curvature is None and wanted:
+            state.curvature = _first_curvature(inputs, start * gradient, state.matrix, wanted)
+        slopes = (gradient / state.curvature if wanted else gradient).contiguous()
+        return cls(inputs, weight, blocks, state, start, start.clone(), slopes, wanted, projection.curvature is None)
 
     @property
     def matrix(self) -> Tensor:
         """A."""
-        matrix: Tensor = self.cached["matrix"]
-        return matrix
+        assert self.state.matrix is not None
+        return self.state.matrix
 
     @property
     def linear(self) -> Tensor:
@@ -119,13 +132,13 @@ class Step:
             ]
             self.spins = torch.stack(ends)
             return
-        if "couplings" not in self.cached:
+        if self.state.couplings is None:
             couplings, reaches = zip(*(hollow_couplings(matrix / 2) for matrix in self.matrix), strict=True)
-            self.cached["couplings"], self.cached["reach"] = torch.stack(couplings), torch.stack(reaches)
+            self.state.couplings, self.state.reach = torch.stack(couplings), torch.stack(reaches)
         fields = self.slopes - self.start * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
         largest = torch.linalg.vector_norm(self.slopes, torch.inf, dim=-1)
-        gains = thresholds(self.cached["reach"][:, None], largest)
-        for parts in zip(self.cached["couplings"], fields, self.spins, gains, strict=True):
+        gains = thresholds(self.state.reach[:, None], largest)
+        for parts in zip(self.state.couplings, fields, self.spins, gains, strict=True):
             lower_columns(*(part.numpy() for part in parts), **solver.limits(self.spins.shape[-1]))
         self.after = fields + self.spins * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
 
@@ -166,19 +179,19 @@ class Step:
             after = self.after
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
-            state["gradient"] = self.blocks.merged(state["curvature"] * after, state["gradient"])
+            state.gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
         if self.wanted and self.steered:
             counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
             if self.inputs.shards is not None:
                 counts = self.inputs.shards.all_gather(counts).sum(0)
             ratio = counts[0] / (self.wanted * counts[1])
-            state["curvature"] = state["curvature"] * ratio.clamp(1 / FARTHEST, FARTHEST) ** STEERING
+            state.curvature = state.curvature * ratio.clamp(1 / FARTHEST, FARTHEST) ** STEERING
         away = torch.where(self.weight == 0, torch.finfo(self.weight.dtype).tiny, 2 * self.weight)  # sign(0) is +1
         figures = partial(self._figures, flipped)
-        return Direction(torch.where(flipped, away, 0), state, self.cached, lambda: self.solutions, figures)
+        return Direction(torch.where(flipped, away, 0), state, lambda: self.solutions, figures)
 
     def _figures(self, flipped: Tensor) -> dict[str, float]:
-        return {"share": flipped.float().mean().item(), "curvature": float(self.state.get("curvature", 0.0))}
+        return {"share": flipped.float().mean().item(), "curvature": float(self.state.curvature or 0.0)}
 
 
 @dataclass(frozen=True)
@@ -211,7 +224,7 @@ class Weights(Projection):
     capabilities = Capabilities(
         momentum=0.98,
         takes_rate=True,
-        state_names=("gradient", "gram", "step", "refreshes", "curvature"),
+        state=WeightsState,
         sharded={"gradient": 0},
     )
 
@@ -250,7 +263,7 @@ class Weights(Projection):
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer has a Q̄."""
-        return inputs.record is not None or "gram" in inputs.state
+        return inputs.record is not None or inputs.state.gram is not None
 
     def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
         """Windows, if there are any, are families of one column each."""
