@@ -29,8 +29,12 @@ def byte_layer(operation: Weighted, frame: Frame) -> str:
         rows, count = before.positions if before.rows else 1, signs.shape[1]
         if not before.rows:  # channels come last there
             signs = signs.reshape(-1, before.channels, before.positions).swapaxes(1, 2).reshape(-1, count)
-        gather = [over("k", count), f"    patch[k] = {_packed(f'in[{{}} * {count} + k]', rows)};"]
-        return _looked_up(signs[None], rows, gather, frame)
+        value = _packed(f"in[{{}} * {count} + block * {frame.word} + k]", rows)
+        of_block = [
+            *("for (int32_t k = 0; k < COUNT; k++)", f"    patch[k] = {value};"),
+            *(["for (int32_t k = COUNT; k < (COUNT + 3) / 4 * 4; k++)", "    patch[k] = 0;"] if count % 4 else []),
+        ]
+        return _looked_up(signs[None], rows, frame, of_block=of_block)
     assert isinstance(operation, Convolution)
     groups, taps = operation.groups, operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     frame.follow_windows(*taps)
@@ -44,7 +48,7 @@ def byte_layer(operation: Weighted, frame: Frame) -> str:
         *_over_pixels(taps, places, frame, offset=f" + group * {inputs}" if groups > 1 else "", inputs=inputs),
         *(over("k", inputs), f"    *to++ = {_packed('{}_pixel[k]', after.positions)};", "}"),
     ]
-    return _looked_up(signs.reshape(groups, units, -1), after.positions, gather, frame)
+    return _looked_up(signs.reshape(groups, units, -1), after.positions, frame, gather=gather)
 
 
 def _packed(value: str, positions: int) -> str:
@@ -71,10 +75,15 @@ def _over_pixels(
     return lines
 
 
-def _looked_up(signs: Array, positions: int, gather: Sequence[str], frame: Frame) -> str:
-    """Sums with signs (groups, units, inputs), of one or two positions whose inputs `gather` puts into `patch`."""
+def _looked_up(
+    signs: Array, positions: int, frame: Frame, *, gather: Sequence[str] = (), of_block: Sequence[str] = ()
+) -> str:
+    """Sums with signs (groups, units, inputs), of one or two positions.
+
+    `gather` puts all their inputs into `patch`, or `of_block` those of one block.
+    """
     groups, units, count = signs.shape
-    pairs, padded, sums = positions > 1, -(-count // 4) * 4, groups * units
+    pairs, padded, sums = positions > 1, -(-min(count, frame.word if of_block else count) // 4) * 4, groups * units
     more = padded + (units + 2 * sums if pairs else sums)
     tables = Tables(frame, inputs=count, whole=True, more=more)
     words, blocks = frame.array("weights", in_blocks(signs.swapaxes(1, 2), frame.word)), -(-count // frame.word)
@@ -94,9 +103,8 @@ def _looked_up(signs: Array, positions: int, gather: Sequence[str], frame: Frame
         f"const int32_t last = {f'first + 1 < {positions} ? first + 1 : ' if pairs else ''}first;",
         *(over("k", more - padded), "    sums[k] = 0;"),
         *([f"{over('group', groups)} {{"] if groups > 1 else []),
-        *gather,
-        *(f"patch[{k}] = 0;" for k in range(count, padded)),
-        *tables.calls(source="patch", stride=1, use=use),
+        *(*gather, *(f"patch[{k}] = 0;" for k in range(count, padded))),
+        *tables.calls(source="patch", use=use, gather=of_block),
         *(*split, *(["}"] if groups > 1 else [])),
         f"for (int32_t at = first; at <= last; at++, sums += {sums}) {{",
         *(f"{over('unit', sums)} {{", "const int32_t sum = sums[unit];", *store, "}", "}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -25,11 +25,14 @@ def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], al
             begin behind the results.
         align: Every block begins at a multiple of it.
     """
-    orders = (
-        sorted(blocks, key=lambda block: -block.size),
-        sorted(blocks, key=lambda block: (-block.begin, -block.size)),
-        sorted(blocks, key=lambda block: (block.begin, -block.size)),
+    keys: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+        lambda block: (-block.size, block.begin),
+        lambda block: (-block.begin, -block.size),
+        lambda block: (block.begin, -block.size),
     )
+    # What one step alone needs comes last: between an input and results that follow it, it would keep them apart.
+    orders = [sorted(blocks, key=lambda block: (block.begin == block.end, *key(block))) for key in keys]
+    orders += [sorted(blocks, key=key) for key in keys]
     found = [_placed_in(order, distances, align) for order in orders]
     return min(found, key=lambda one: one[1])
 

@@ -57,7 +57,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
         for plane, factor in enumerate(_coefficients(weights, frame))
     ]
     clear = [over("unit", units), "    out[unit] = 0;"]
-    return nested([samples], [*clear, *tables.calls(source="in", stride=1, use=use)])
+    return nested([samples], [*clear, *tables.calls(source="in", use=use)])
 
 
 def in_blocks(signs: Array, word: int) -> Array:
@@ -234,17 +234,19 @@ class Tables:
         text = _LOOK_UP.format(name=self._look_up(count), given=given, tables=tables, factor=factor, sum=terms[0])
         return _of_whole(text) if self._whole else text
 
-    def calls(self, *, source: str, stride: int, use: Sequence[str]) -> list[str]:
+    def calls(self, *, source: str, use: Sequence[str], stride: int = 1, gather: Sequence[str] = ()) -> list[str]:
         """Statements that go through all inputs, `stride` apart from `source` on, block by block.
 
-        `use` are statements with the tables of block `block`, and LOOK_UP for the function.
+        `use` are statements with the tables of block `block`, and LOOK_UP for the function; `gather` are statements
+        before, which put the COUNT inputs of the block to the source.
         """
         lines = []
         for count, begin, end in self._blocks:
             place, apart = f"{source} + block * {self._word * stride}", "" if self._whole else f"{stride}, "
             lines += [
                 f"for (int32_t block = {begin}; block < {end}; block++) {{",
-                f"fill_{self._name}({place}, {apart}{count}, scratch);",
+                *(line.replace("COUNT", str(count)) for line in gather),
+                f"fill_{self._name}({source if gather else place}, {apart}{count}, scratch);",
                 *(line.replace("LOOK_UP(", f"{self._look_up(count)}(scratch, ") for line in use),
                 "}",
             ]
