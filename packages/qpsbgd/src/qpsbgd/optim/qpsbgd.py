@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord
@@ -174,6 +175,7 @@ class QPSBGD(BinaryOptimizer):
             return True
         return self._recorder.records_now(layer) and not projection.asynchronous(grad)
 
+    @_disable_dynamo  # torch loses what a dataclass is given in a step that it compiles in parts
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
         members = [(group, layer) for group, layer in self._members() if layer in records]

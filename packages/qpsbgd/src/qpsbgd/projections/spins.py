@@ -177,12 +177,11 @@ class _Expansion:
 
     def _shrinkage(self, scaled: Tensor, sizes: Tensor, otherwise: Tensor | float) -> Tensor:
         """The ratio r = rms(A⁻¹R)/rms(R) of the layer; `otherwise` for a batch without gradient."""
-        norms = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
-        shards = self.system.shards
+        solution = torch.linalg.vector_norm(scaled @ self.system.inverse)
+        right, shards = torch.linalg.vector_norm(sizes), self.system.shards
         if shards is not None:
-            scale = self.size.double() * largest(self.rest).double()
-            norms = shards.all_gather(scale * torch.stack(norms).double()).square().sum(0).sqrt().unbind()
-        solution, right = norms
+            norms = self.size.double() * largest(self.rest).double() * torch.stack([solution, right]).double()
+            solution, right = shards.all_gather(norms).square().sum(0).sqrt().unbind()
         return torch.where(solution > 0, solution / right, otherwise).to(self.rest)
 
     def warm_direction(self, solver: Solver) -> Direction:
