@@ -46,7 +46,7 @@ DOCUMENTS = {
     "docs/integrations.md": (training.estimators,),
     "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
     "docs/binarize.md": (
-        *(binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
+        *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),
         *(binarizing.sentence_bits, binarizing.distilled_sentences),
     ),

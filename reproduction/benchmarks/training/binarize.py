@@ -8,8 +8,10 @@
    another seed; from scratch both take their default rates.
 3. MiniLM: distillation from the float model by `distill`, with one and two bits, by a few recipes.
 4. `--times`: seconds of one call with nothing beside it.
+5. `--targets`: layers fitted to their own outputs and to those of the float network, in networks that a CPU trains in
+   minutes.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times | --targets]
 
 Writes results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
 not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
@@ -28,7 +30,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
-from benchmarks.training.binarize_networks import Characters, Images, cnn, mlp
+from benchmarks.training.binarize_networks import Characters, Images, cnn, mlp, small_cnn, small_gpt, small_mlp
 from benchmarks.training.kept_rows import Rows
 from benchmarks.training.sentences import Sentences
 from benchmarks.training.training_parts import DEVICE, clock, fashion
@@ -53,15 +55,28 @@ SUBJECTS = {
         Images("fashion-cnn", "Fashion-MNIST, CNN", "accuracy", build=cnn, data=fashion),
     )
 }
-PLAIN = "rounding, mean size"
-SEARCHES = {
-    "rounding": {"solver": "rounding"},
-    "feedback": {"solver": "feedback"},
-    "no kicks": {"rounds": 0},
-    "search": {},
-    "200 kicks": {"rounds": 200},
+BY_TARGETS = {
+    subject.name: subject
+    for subject in (
+        Images("small-mlp", "MNIST, 784-256-256-10", "accuracy", 512, build=small_mlp, epochs=2),
+        Images("small-cnn", "MNIST, CNN of 16, 32 and 64 channels", "accuracy", 512, build=small_cnn, epochs=1),
+        Characters("small-gpt", "character GPT, 3 layers of 128", "loss", 64, small_gpt, (800, 3e-3), 8, windows=64),
+    )
 }
-"""Methods of part 1 that `binarize` has, with its options; "search" is its default."""
+"""Subjects of part 5."""
+ALL = SUBJECTS | BY_TARGETS
+PLAIN = "rounding, mean size"
+OWN = {"targets": "own"}
+SEARCHES = {
+    "rounding": OWN | {"solver": "rounding"},
+    "feedback": OWN | {"solver": "feedback"},
+    "no kicks": OWN | {"rounds": 0},
+    "search": OWN,
+    "200 kicks": OWN | {"rounds": 200},
+    "feedback, float targets": {"solver": "feedback"},
+    "search, float targets": {},
+}
+"""Methods that `binarize` has, with its options; the last is its default."""
 SIZES = (64, 256, 1024, 2048)
 STEPS, SEEDS = (100, 1000), 3
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
@@ -87,7 +102,7 @@ DISTILLED = 600
 @cache
 def reference(name):
     """A subject's float model, once per process."""
-    return SUBJECTS[name].network()
+    return ALL[name].network()
 
 
 def chosen_layers(model):
@@ -98,7 +113,7 @@ def chosen_layers(model):
 
 def binarized(job):
     """The binarised model of a job, and its row of results."""
-    subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
+    subject, model = ALL[job["subject"]], reference(job["subject"])
     batches = subject.calibration(job["size"] or subject.size, job["seed"])
     layers = chosen_layers(model)
     start = clock()
@@ -189,8 +204,9 @@ def run(job):
     """The row of one cell."""
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
-        model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
-    scores = SUBJECTS[job["subject"]].scores(model)
+        makers = {"binarize": binarized, "targets": binarized, "tune": tuned, "distill": distilled}
+        model, row = makers[job["part"]](job)
+    scores = ALL[job["subject"]].scores(model)
     return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
 
 
@@ -260,14 +276,32 @@ def timing_jobs():
     return [shared | {"subject": name, "method": how} for name in ("mlp", "gpt") for how in ("feedback", "search")]
 
 
+def targets_jobs(seed):
+    """Part 5."""
+    ways = [f"{method}{more}" for method in ("feedback", "search") for more in ("", ", float targets")]
+    jobs = []
+    for subject in BY_TARGETS.values():
+        one = {"part": "targets", "subject": subject.name, "size": None}
+        jobs.append({**one, "method": "float", "bits": 32, "seed": 0})
+        jobs += [{**one, "method": way, "bits": bits, "seed": seed} for way in ways for bits in (1, 2)]
+        for size in (size for size in SIZES if size < subject.size):
+            jobs += [{**one, "method": way, "bits": 1, "seed": seed, "size": size} for way in ways[2:]]
+    return jobs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [name for name in SUBJECTS if not name.startswith("fashion")]
     parser.add_argument("subjects", nargs="*", default=names, help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
+    parser.add_argument("--targets", action="store_true", help="only compare targets")
     given = parser.parse_args()
     rows = Rows(RESULT)
+    if given.targets:
+        for seed in range(SEEDS):
+            rows.measured(run, targets_jobs(seed))
+        return
     if given.times:
         rows.measured(timed, timing_jobs(), again=True)
         return

@@ -72,15 +72,19 @@ class Subject:
 
 
 mlp = partial(dense, [784, 512, 512, 10], linear=nn.Linear, activation=nn.ReLU)
+small_mlp = partial(dense, [784, 256, 256, 10], linear=nn.Linear, activation=nn.ReLU)
 
 
-def cnn():
-    """Three 3 × 3 convolutions of 32, 64 and 128 channels with batch norm and pooling, and a linear layer."""
+def cnn(channels=(32, 64, 128)):
+    """Three 3 × 3 convolutions with batch norm and pooling, and a linear layer."""
     layers, n = [nn.Unflatten(1, (1, 28, 28))], 1
-    for m in (32, 64, 128):
+    for m in channels:
         layers += [nn.Conv2d(n, m, 3, padding=1), nn.BatchNorm2d(m), nn.ReLU(), nn.MaxPool2d(2)]
         n = m
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1152, 10))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(9 * n, 10))
+
+
+small_cnn = partial(cnn, (16, 32, 64))
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,9 @@ class GPT(nn.Module):
     def forward(self, windows):
         x = self.tokens(windows) + self.places.weight[: windows.shape[1]]
         return self.head(self.norm(self.blocks(x)))
+
+
+small_gpt = partial(GPT, layers=3, width=128, heads=4)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ IMAGES = {20: 2048, 56: 512}
 """Calibration images by depth."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""
-OPTIONS = {"feedback": {"solver": "feedback"}, "float targets": {"targets": "float"}, "distilled": {"targets": "float"}}
-CELLS = [(32, "float"), (1, "feedback"), (1, "float targets"), (1, "distilled"), (2, "feedback"), (2, "float targets")]
+OWN = {"targets": "own"}
+OPTIONS = {"feedback": OWN | {"solver": "feedback"}, "search": OWN, "float targets": {}, "distilled": {}}
+CELLS = [(32, "float"), *((1, method) for method in OPTIONS), *((2, method) for method in list(OPTIONS)[:3])]
 BATCH, DISTILLED, STEPS = 128, 2000, 600
 
 

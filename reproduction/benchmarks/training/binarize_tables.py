@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 from benchmarks.tables import crossed, labelled, results, spread
-from benchmarks.training.binarize import OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
+from benchmarks.training.binarize import BY_TARGETS, OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
 from benchmarks.training.sentences import Sentences
 from matplotlib.figure import Figure
 
@@ -56,6 +56,28 @@ def binarized():
             rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
             cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + energy(rows)
     return crossed("network", cells)
+
+
+def binarized_targets():
+    """Scores by the targets of the layers, at one and two bits and with few inputs."""
+    columns = [
+        ("feedback", 1, None),
+        ("search", 1, 64),
+        ("search", 1, None),
+        ("feedback", 2, None),
+        ("search", 2, None),
+    ]
+    cells = {}
+    for subject, targets in product(BY_TARGETS.values(), ("own", "float")):
+        network = f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}"
+        row = network, f'"{targets}"'
+        cells[row, "float"] = shown(subject, rows_of("targets", subject.name, method="float"))
+        for way, bits, size in columns:
+            method = way if targets == "own" else f"{way}, float targets"
+            rows = rows_of("targets", subject.name, method=method, bits=bits, size=size)
+            if size is None or rows:
+                cells[row, f"{NAMES[way]}, {counted(bits)}{f', {size} inputs' if size else ''}"] = shown(subject, rows)
+    return crossed(("network", "`targets`"), cells)
 
 
 def binarized_times():
@@ -154,7 +176,7 @@ def binarize_figure():
 
 def pretrained():
     """Accuracy of the pretrained ResNets by method."""
-    names = {"feedback": "feedback (GPTQ)", "float targets": 'search, `targets="float"`'}
+    names = {"feedback": "feedback (GPTQ)", "search": 'search, `targets="own"`', "float targets": "search"}
     names["distilled"] = "the same, then `distill`"
     order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
     cells = {}

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, binarize
+from qpsbgd import QPSBGD, binarize, summary
 from qpsbgd.binarization import Report
-from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, convert
 
 
 def blobs(count=600, seed=0):
@@ -101,7 +101,8 @@ def test_the_report_has_a_line_per_layer_with_shrinking_losses(trained):
     weights = [20 * 48, 48 * 48, 48 * 4]
     assert report.bits_per_weight == pytest.approx((weights[0] + 2 * weights[1] + weights[2]) / sum(weights))
     assert "48 × 20" in str(report) and "search" in str(report)
-    assert len(str(report).splitlines()) == 5
+    assert len(str(report).splitlines()) == 6
+    assert str(report).endswith("float remain: scales and biases alone")
 
 
 def test_a_bar_counts_the_layers(trained, capsys):
@@ -125,7 +126,7 @@ def test_the_reported_loss_is_the_lost_energy_of_the_outputs(trained):
 
 
 def test_each_layer_sees_what_the_binary_layers_before_it_produce(trained):
-    model, _ = binarize(trained, [blobs()[0]], first=True, last=True)
+    model, _ = binarize(trained, [blobs()[0]], first=True, last=True, targets="own")
     with torch.no_grad():
         hidden = model[:4](blobs()[0])
         error = model[4](hidden) - trained[4](hidden)
@@ -163,7 +164,7 @@ def test_batch_norms_behind_binary_layers_are_estimated_anew():
     images = torch.randn(64, 3, 8, 8)
     model(images)
     before = state(model)
-    made, _ = binarize(model, list(images.split(16)))
+    made, _ = binarize(model, list(images.split(16)), targets="own")
     assert same(model, before) and model.training and made.training
     assert isinstance(made[3], BinaryConv2d)
     torch.testing.assert_close(made[1].running_mean, model[1].running_mean)
@@ -172,7 +173,7 @@ def test_batch_norms_behind_binary_layers_are_estimated_anew():
         inner = made[:4](images)
     torch.testing.assert_close(made[4].running_mean, inner.mean((0, 2, 3)), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(made[4].running_var, inner.transpose(0, 1).flatten(1).var(1), atol=1e-5, rtol=1e-4)
-    kept, _ = binarize(model, list(images.split(16)), norms=False)
+    kept, _ = binarize(model, list(images.split(16)), targets="own", norms=False)
     torch.testing.assert_close(kept[4].running_mean, model[4].running_mean)
 
 
@@ -199,6 +200,37 @@ def test_half_precision_stays_half(trained):
     assert report.rows[0].search < report.rows[0].rounding
 
 
+class Transformer(nn.Module):
+    """Embeddings, blocks, an LSTM that stays real-valued, and a head or none."""
+
+    def __init__(self, *, head):
+        super().__init__()
+        self.tokens = nn.Embedding(9, 6)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)])
+        self.memory, self.head = nn.LSTM(6, 6), nn.Linear(6, 9) if head else nn.Identity()
+
+    def forward(self, x):
+        x = self.memory(self.tokens(x))[0]
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_in_a_transformer_embeddings_and_head_stay_real_and_what_else_does_is_said(head):
+    torch.manual_seed(0)
+    model = Transformer(head=head)
+    with pytest.warns(UserWarning, match=r"real-valued: memory \(LSTM has no binary form\); leave"):
+        made, report = binarize(model, [torch.randint(9, (20, 5))], rounds=1)
+    assert [row.name for row in report.rows] == ["blocks.0.0", "blocks.1.0"]
+    assert report.kept == {"memory": "LSTM has no binary form"}
+    assert "float remain: memory (336), " in str(report).splitlines()[-1]
+    converted = convert(model, first=False, last=False, skip=["memory"])
+    for network in (made, converted):
+        binary = {name for name, module in network.named_modules() if isinstance(module, BinaryLayer)}
+        assert binary == {"blocks.0.0", "blocks.1.0"}
+
+
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()
@@ -219,7 +251,7 @@ class Tied(Twice):
 
 def test_a_weight_that_is_read_outside_its_layer_stays_real():
     torch.manual_seed(0)
-    with pytest.warns(UserWarning, match=r"again \(.*more than once\), unused \(no calibration batch reaches it"):
+    with pytest.warns(UserWarning, match=r"again \(.*more than once\); unused \(no calibration batch reaches it"):
         _, report = binarize(Tied(), [torch.randn(50, 6)])
     assert [row.name for row in report.rows] == ["inner"]
 
@@ -227,16 +259,16 @@ def test_a_weight_that_is_read_outside_its_layer_stays_real():
 def test_layers_that_cannot_be_binarised_are_named():
     torch.manual_seed(0)
     model, data = Twice(), [torch.randn(50, 6)]
-    with pytest.warns(UserWarning, match=r"again \(.*more than once\), unused \(no calibration batch reaches it"):
+    with pytest.warns(UserWarning, match=r"again \(.*more than once\); unused \(no calibration batch reaches it"):
         _, report = binarize(model, data)
     assert [row.name for row in report.rows] == ["inner"]
     assert set(report.kept) == {"again", "unused"}
     assert "again stays real-valued" in str(report)
     for name, reason in (("again", "used more than once"), ("unused", "no calibration batch reaches it")):
-        with pytest.raises(ValueError, match=f"{name}: .*{reason}"):
+        with pytest.raises(ValueError, match=rf"{name} \(.*{reason}"):
             binarize(model, data, layers=[name])
     model.inner.weight = model.end.weight
-    with pytest.raises(ValueError, match="inner: it shares its weight"):
+    with pytest.raises(ValueError, match=r"inner \(it shares its weight"):
         binarize(model, data, layers=["inner"])
 
 
@@ -299,4 +331,4 @@ def test_a_single_layer_can_be_binarised():
 
 
 def test_the_report_is_exported():
-    assert str(Report((), {})).startswith("layer")
+    assert str(Report((), {}, summary(nn.ReLU()))).startswith("layer")

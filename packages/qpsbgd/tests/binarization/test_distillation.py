@@ -23,7 +23,7 @@ def batches():
 
 @pytest.fixture
 def student(teacher, batches):
-    return binarize(teacher.eval(), batches, first=True, last=True, rounds=0).model
+    return binarize(teacher.eval(), batches, first=True, last=True, rounds=0, targets="own").model
 
 
 def error(student, teacher, batches):
@@ -182,7 +182,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_models_may_return_one_number_per_sample_or_several_tensors(form, teacher, batches):
     teacher = Returning(nn.Sequential(*teacher), form)
-    student = binarize(teacher, batches, first=True, last=True, rounds=0).model
+    student = binarize(teacher, batches, first=True, last=True, rounds=0, targets="own").model
     losses = distill(student, teacher, batches, steps=60, lr=0.01, layers=["", "network.3"])
     assert sum(losses[-8:]) < sum(losses[:8])
 

@@ -17,6 +17,7 @@ from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.selection import Select, selected
 from qpsbgd.nn.conversion import declare
 from qpsbgd.nn.layers import label_layers
+from qpsbgd.nn.model_summary import summary
 from qpsbgd.solvers import Solver
 
 
@@ -37,7 +38,7 @@ def binarize(
     last: bool = False,
     solver: str | Solver = "kicks",
     rounds: int = 40,
-    targets: Literal["own", "float"] = "own",
+    targets: Literal["own", "float"] = "float",
     most_inputs: int = 4096,
     bias: bool = True,
     norms: bool = True,
@@ -64,22 +65,22 @@ def binarize(
             "attention_mask" (B, T), only its unmasked tokens count.
         bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
         layers: Names of the layers to binarise, or a function of name and module that selects them. By default all but
-            the first and the last, and those that share their weight, have hooks, are never reached or are used more
-            than once; a warning names these.
+            the first and the last (embeddings and head in a transformer), and those that share their weight, have
+            hooks, are never reached or are used more than once; a warning names these, and other kinds of layers.
         first: Whether the default includes the first layer.
         last: Whether it includes the last layer.
         solver: "kicks" for the default search; "rounding" for signs with fitted scales; "feedback" for error
             feedback, as in GPTQ; or a solver's name or a `Solver`, for the layers' QUBO families.
         rounds: Kicks per layer and bit: more take longer and lose less.
-        targets: "own" fits a layer to the outputs of its real weights on its inputs in the binary network. "float" fits
-            it to its outputs in the float network, and corrects errors in terms that are added to them, so that errors
-            of earlier layers are compensated; real-valued layers after binary ones are refitted too. It takes a
-            copy of the model and a second pass, helps deep networks most, and leaves norms unchanged. Layers wider
-            than `most_inputs` always take "own", or stay.
+        targets: "float" fits a layer to its outputs in the float network, and corrects errors in terms that are added
+            to them, so that errors of earlier layers are compensated; real-valued layers after binary ones are refitted
+            too. It takes a copy of the model and a second pass, and leaves norms unchanged. "own" fits a layer to the
+            outputs of its real weights on its inputs in the binary network. Layers wider than `most_inputs` always
+            take "own", or stay.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
         bias: Let a layer's bias absorb the mean error, and give a bias to layers without one.
-        norms: Re-estimate the statistics of batch norms after binary layers.
+        norms: Re-estimate the statistics of batch norms after binary layers, with `targets="own"`.
         rows: A function that returns a mask (B, T) of the tokens that count in a batch, or None.
         seed: Seed of the kicks.
         copy: Return a copy. False changes the model itself, once everything has succeeded.
@@ -112,10 +113,10 @@ def binarize(
             reference.calls()
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
-        report = LayerRun(changes, passes, options, generator, chosen, reference).report(calls)
+        lines = LayerRun(changes, passes, options, generator, chosen, reference).losses(calls)
         label_layers(changes.model)
     declare(changes.model)
-    return Binarized(changes.model, report)
+    return Binarized(changes.model, Report(lines, chosen.kept, summary(changes.model)))
 
 
 def _listed(batches: Iterable[Any]) -> list[Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from qpsbgd.nn.model_summary import aligned
+from qpsbgd.nn.model_summary import ModelSummary, aligned
 from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.files.visible import visible
 
 _HEAD = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
+MOST_NAMED = 4
+"""Parts that stay real-valued and are named in the last line."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,12 @@ class Report:
     Attributes:
         rows: One per layer.
         kept: Layers that could not be binarised, with the reason.
+        summary: What the whole model consists of now.
     """
 
     rows: tuple[LayerLoss, ...]
     kept: dict[str, str]
+    summary: ModelSummary
 
     @property
     def bits_per_weight(self) -> float:
@@ -64,7 +69,21 @@ class Report:
         return "\n".join([*aligned([_HEAD, *map(_cells, self.rows)], left=2), *self._notes()])
 
     def _notes(self) -> list[str]:
-        return [f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items()]
+        kept = [f"{visible(name) or '(model)'} stays real-valued: {why}" for name, why in self.kept.items()]
+        return [*kept, self._shares()]
+
+    def _shares(self) -> str:
+        """How much of the model is binary, and the largest parts that are not."""
+        total, parts = self.summary.total, self.summary.rows
+        binary = sum(math.prod(row.shape) for row in parts if row.binary_weights)
+        whole = binary + total.real_parameters
+        real = sorted((row for row in parts if not row.binary_weights), key=lambda row: -row.real_parameters)
+        names = [f"{visible(row.name) or '(model)'} ({row.real_parameters:,})" for row in real[:MOST_NAMED]]
+        if rest := sum(row.real_parameters for row in real[MOST_NAMED:]):
+            names.append(f"{len(real) - MOST_NAMED} more ({rest:,})")
+        shares = 100 * binary / max(whole, 1), 100 * total.binary_weights / 8 / max(total.bytes, 1)
+        listed = ", ".join(names) or "scales and biases alone"
+        return "{:.1f} % of the parameters, {:.1f} % of the bytes are binary; float remain: ".format(*shares) + listed
 
 
 def _cells(row: LayerLoss) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
 from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
-from qpsbgd.binarization.layer_report import LayerLoss, Report
+from qpsbgd.binarization.layer_report import LayerLoss
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
@@ -104,7 +104,7 @@ class LayerRun:
     selection: Selection
     reference: Passes | None  # of the float network
 
-    def report(self, calls: Mapping[nn.Module, int]) -> Report:
+    def losses(self, calls: Mapping[nn.Module, int]) -> tuple[LayerLoss, ...]:
         """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
         names = self.selection.names
         for layer, name in names.items():
@@ -129,7 +129,7 @@ class LayerRun:
         except NotFinite as error:
             name = next((path for path, one in self.changes.model.named_modules() if one is module), "")
             raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
-        return Report(tuple(lines), self.selection.kept)
+        return tuple(lines)
 
     def _binarized(self, layer: nn.Module, name: str) -> LayerLoss:
         options, weights = self.options, matrices(layer)

@@ -21,7 +21,8 @@ class Moments:
     def __init__(self, groups: int, inputs: int) -> None:
         self.count = 0
         self._shape = groups, inputs
-        self._shift = self._sum = self._products = self._target_sum = self._cross = torch.zeros(0)
+        self._shift = self._sum = self._products = torch.zeros(0)
+        self._target_shift = self._target_sum = self._cross = torch.zeros(0)
 
     def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
         """Take in rows (B, groups · n), and what their outputs should be (B, groups · m); raises NotFinite."""
@@ -33,7 +34,9 @@ class Moments:
             self._shift = summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
             self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=rows.device)
             self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=rows.device)
-            self._target_sum = self._cross = self._sum.new_zeros(1)
+            if targets is not None:
+                self._target_shift = summable(targets[:1]).reshape(groups, 1, -1)  # constant targets are then zeros
+                self._target_sum = self._cross = self._sum.new_zeros(1)
         for part in torch.split(rows, AT_ONCE):
             around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
@@ -41,7 +44,7 @@ class Moments:
                 upper = around[..., start : start + BLOCK].mT @ around[..., start:]
                 self._products[:, start : start + BLOCK, start:] += upper
         if targets is not None:
-            wanted = summable(targets).reshape(len(rows), groups, -1).transpose(0, 1)
+            wanted = summable(targets).reshape(len(rows), groups, -1).transpose(0, 1) - self._target_shift
             around = summable(rows).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._cross = self._cross + around.mT @ wanted
             self._target_sum = self._target_sum + wanted.sum(1)
@@ -51,12 +54,13 @@ class Moments:
     @property
     def target_mean(self) -> Tensor:
         """The mean of the targets, (groups, m)."""
-        return self._target_sum / self.count
+        return self._target_sum / self.count + self._target_shift[:, 0]
 
     def cross(self, *, centred: bool) -> Tensor:
         """The mean of x · targetᵀ, (groups, n, m), of both around their means where `centred`."""
-        place = self._sum / self.count if centred else -self._shift[:, 0]
-        return self._cross / self.count - place[:, :, None] * self.target_mean[:, None, :]
+        offset, target_offset = self._sum / self.count, self._target_sum / self.count
+        covariance = self._cross / self.count - offset[:, :, None] * target_offset[:, None, :]
+        return covariance if centred else covariance + self.mean[:, :, None] * self.target_mean[:, None, :]
 
     @property
     def mean(self) -> Tensor:

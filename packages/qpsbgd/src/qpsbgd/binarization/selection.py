@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from qpsbgd.nn.conversion import is_converted, parameter_uses, refusal
+from qpsbgd.nn.conversion import is_converted, listed, outer_layers, reasons_to_stay
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
 Texts = dict[nn.Module, str]
@@ -30,49 +30,45 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     Raises:
         ValueError: A layer that was named cannot be binarised, or there is nothing to do.
     """
-    candidates = {module: name for name, module in model.named_modules() if is_converted(module)}
-    uses, reasons = parameter_uses(model), Texts()
-    for module in candidates:
-        reason = refusal(module, uses)
-        if not reason and calls.get(module, 0) != 1:
-            reason = "it is used more than once" if module in calls else "no calibration batch reaches it"
-        if reason:
-            reasons[module] = reason
+    named = dict(model.named_modules())
+    candidates = {module: name for name, module in named.items() if is_converted(module)}
+    reasons = reasons_to_stay(model, named)
+    for module, name in candidates.items():
+        if calls.get(module, 0) != 1:
+            unused = "it is used more than once" if module in calls else "no calibration batch reaches it"
+            reasons.setdefault(name, unused)
     if layers is None:
-        order = [module for module in calls if module in candidates]
-        left = {*(() if first else order[:1]), *(() if last else order[-1:])}
-        wanted = {module: name for module, name in candidates.items() if module not in left}
+        beginning, end = outer_layers({module: candidates.get(module, "") for module in calls})
+        left = {*(() if first else beginning), *(() if last else end)}
+        wanted = [name for name, module in named.items() if module not in left]
     elif callable(layers):
-        wanted = {module: name for module, name in candidates.items() if layers(name, module)}
+        wanted = [name for module, name in candidates.items() if layers(name, module)]
     else:
-        wanted = _named(candidates, layers, reasons)
-    kept = {name: reasons[module] for module, name in wanted.items() if module in reasons}
-    chosen = {module: name for module, name in wanted.items() if module not in reasons}
+        wanted = _named(candidates.values(), layers, reasons)
+    kept = {name: reasons[name] for name in wanted if name in reasons}
+    chosen = {module: name for module, name in candidates.items() if name in wanted and name not in reasons}
     if not chosen:
-        why = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
-        hint = why or (
+        hint = listed(kept) or (
             "the first and the last layer stay real-valued unless you pass first=True or last=True"
             if candidates
             else "the model has no real-valued linear layer or convolution; subclasses of torch's own are left alone"
         )
         raise ValueError(f"there is no layer to binarise ({hint})")
     if kept:
-        listed = ", ".join(f"{name} ({reason})" for name, reason in kept.items())
         warnings.warn(
-            f"these layers stay real-valued: {listed}; leave them out of `layers` if that is meant", stacklevel=5
+            f"these layers stay real-valued: {listed(kept)}; leave them out of `layers` if that is meant", stacklevel=5
         )
-    real = {module: name for module, name in candidates.items() if module not in chosen and module not in reasons}
+    real = {module: name for module, name in candidates.items() if module not in chosen and name not in reasons}
     return Selection(chosen, real, kept)
 
 
-def _named(candidates: Texts, layers: Collection[str], reasons: Texts) -> Texts:
+def _named(candidates: Collection[str], layers: Collection[str], reasons: Mapping[str, str]) -> list[str]:
     asked = {layers} if isinstance(layers, str) else set(layers)
-    if unknown := sorted(map(str, asked - set(candidates.values()))):
+    if unknown := sorted(map(str, asked - set(candidates))):
         raise ValueError(
             f"layers must name linear layers or convolutions of the model, got {', '.join(unknown)}; there are "
-            f"{', '.join(candidates.values()) or 'none'}"
+            f"{', '.join(candidates) or 'none'}"
         )
-    wanted = {module: name for module, name in candidates.items() if name in asked}
-    if bad := [f"{name}: {reasons[module]}" for module, name in wanted.items() if module in reasons]:
-        raise ValueError(f"these layers cannot be binarised; leave them out of `layers`: {'; '.join(bad)}")
-    return wanted
+    if bad := {name: reasons[name] for name in candidates if name in asked and name in reasons}:
+        raise ValueError(f"these layers cannot be binarised; leave them out of `layers`: {listed(bad)}")
+    return [name for name in candidates if name in asked]

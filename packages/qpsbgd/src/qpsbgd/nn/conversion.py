@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -28,6 +30,8 @@ _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear
 _WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
 _REAL = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, BinaryLayer, ParametrizationList, NonDynamicallyQuantizableLinear)
 """Modules with more than vectors that are not named: tables, norms, and parts of modules that are named themselves."""
+_BLOCK = re.compile(r"\d+\.")
+"""In names, the number of a block."""
 
 
 def convert(
@@ -58,8 +62,9 @@ def convert(
 
     Args:
         model: The model, or a single layer.
-        first: Whether to convert the first of these layers, in the order of `model.modules()`.
-        last: Whether to convert the last of them.
+        first: Whether to convert the first of these layers, in the order of `model.modules()`. There is none after an
+            embedding, which stays real-valued.
+        last: Whether to convert the last of them; in a transformer without a head there is none.
         bits: Planes of binary weights, 1 to 8.
         scale: "magnitude" for scales computed from the latent weights, "learned" for trained ones, None for one
             constant `gain` per layer, as in the paper. "auto" is "magnitude" for models with norms, which make up for
@@ -83,54 +88,84 @@ def convert(
         scale = "magnitude" if any(map(is_norm, model.modules())) else "learned"
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
-    model = copy.deepcopy(model)
-    held = {
-        f"{name}.{own}".removeprefix(".") for name, module in model.named_modules() for own in _own_parameters(module)
-    }
-    if unknown := sorted(set(skip) - held - {name for name, _ in model.named_modules()}):
-        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
+    options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
 
     def is_skipped(name: str) -> bool:
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
-    model = opened(model, is_skipped)
+    _check_skipped(model, skip)
+    model = opened(copy.deepcopy(model), is_skipped)
     named = dict(model.named_modules())
-    lazy = [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]
-    if lazy:
+    if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
-    candidates = [name for name, module in named.items() if is_converted(module)]
-    left = {name for name in named if is_skipped(name)}
-    left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
-    uses = parameter_uses(model)
-    refused: dict[str, list[str]] = {}
-    for name, module in named.items():
-        shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
-        matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
-        own = [matrix for matrix in matrices if f"{name}.{matrix}".removeprefix(".") not in skip]
-        if is_converted(module):
-            reason = refusal(module, uses)
-        elif isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
-            reason = f"{type(module).__name__} has no binary form"
-        else:
-            reason = f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
-        if reason and name not in left:
-            refused.setdefault(reason, []).append(name)
-    shown = {why: ", ".join(name or 'the model, "" by name' for name in names) for why, names in refused.items()}
-    stay = "; ".join(f"{names} ({why})" for why, names in shown.items())
-    left = left.union(*refused.values())
-    options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
-    binary = {named[name]: _binary(named[name], name, options) for name in candidates if name not in left}
-    if not binary:
+    beginning, end = outer_layers({module: name for name, module in named.items()})
+    left = {*(() if first else beginning), *(() if last else end)}
+    wanted = {name: module for name, module in named.items() if module not in left and not is_skipped(name)}
+    reasons = reasons_to_stay(model, wanted, skip)
+    layers = {name: module for name, module in wanted.items() if is_converted(module) and name not in reasons}
+    stay = listed(reasons)
+    if not layers:
         raise ValueError(
             "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out"
             + (f"; these stay real-valued: {stay}" if stay else "")
         )
+    converted = replaced(model, {layer: _binary(layer, name, options) for name, layer in layers.items()})
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
-    converted = replaced(model, binary)
     label_layers(converted)
     declare(converted)
     return converted
+
+
+def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
+    known = {name for name, _ in model.named_modules()}
+    for name, module in model.named_modules():
+        known |= {f"{name}.{own}".removeprefix(".") for own in _own_parameters(module)}
+    if unknown := sorted(set(skip) - known):
+        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
+
+
+def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[nn.Module]]:
+    """The first layer and the last, each in a list, of the modules of a model in their order.
+
+    Embeddings are a first layer themselves, and the last layer of one of several equal blocks behind them is no head:
+    then there is none.
+    """
+    order = [module for module in names if is_converted(module)]
+    before = itertools.takewhile(lambda module: module not in order[:1], names)
+    if not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in before):
+        return order[:1], order[-1:]
+    places = [_BLOCK.sub("", names[module]) for module in order]
+    return [], [module for module in order[-1:] if places.count(places[-1]) == 1]
+
+
+def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module], skip: Collection[str] = ()) -> dict[str, str]:
+    """Why modules with weight matrices cannot become binary, by name; matrices themselves may be in `skip`."""
+    uses = parameter_uses(model)
+    reasons = {name: _reason_to_stay(name, module, uses, skip) for name, module in named.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _reason_to_stay(name: str, module: nn.Module, uses: Counter[nn.Parameter], skip: Collection[str]) -> str:
+    if is_converted(module):
+        return _refusal(module, uses)
+    kind = type(module).__name__
+    if isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
+        return f"{kind} has no binary form"
+    shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
+    matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
+    held = [own for own in matrices if f"{name}.{own}".removeprefix(".") not in skip]
+    if held and isinstance(module, torch.jit.ScriptModule):
+        return "its code is fixed by TorchScript; pass the model as it was before"
+    return f"{kind} holds {', '.join(held)} itself" if held else ""
+
+
+def listed(reasons: Mapping[str, str]) -> str:
+    """Names by reason, as text."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(name or 'the model, "" by name')
+    return "; ".join(f"{', '.join(some)} ({why})" for why, some in names.items())
 
 
 def declare(model: nn.Module) -> None:
@@ -197,7 +232,7 @@ def _path(module: nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
+def _refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
     """Why a layer of a kind that has a binary form stays real-valued; empty where it need not."""
     weight = layer._parameters.get("weight")
     if weight is None:
