@@ -17,6 +17,7 @@ def mock():
     return Counting(topology_type="pegasus", topology_shape=[3], parameter_warnings=False)
 
 
+@dimod.testing.load_sampler_bqm_tests(lambda: PackedComposite(VirtualChip(size=2), num_reads=5))
 class TestPackedComposite(unittest.TestCase):
     def test_it_keeps_the_api_of_composites(self):
         packed = PackedComposite(mock())

@@ -132,7 +132,7 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: F.adaptive_max_pool2d(x, 4), r"divides the image \(6, 7\).* write an nn\.MaxPool2d"),
         (lambda m, x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), r"build it with count_include_pad=False"),
         (lambda m, x: torch.cat([x, torch.ones(3, 1, 6, 7)], 1), r"write constant\.expand\(x\.shape\[0\], …\)"),
-        (lambda m, x: x.to(torch.int64), r"cannot become torch\.int64; leave the conversion out"),
+        (lambda m, x: x.to(torch.int64), r"cannot become torch\.int64; leave the cast out"),
         (lambda m, x: x**0.5, r"a power of 1 to 4, got 0\.5; write it as products"),
         (lambda m, x: x.amax(0), r"amax must leave the batch dimension 0"),
         (lambda m, x: x.max(), r"max_1 must say which dimension: x\.amax\(2\)"),

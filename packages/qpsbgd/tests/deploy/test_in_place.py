@@ -182,7 +182,9 @@ def test_indices_and_norms_take_the_dimension_that_torch_takes(function):
         (lambda m, x: x + torch.ones(1, 1, 4, 6), "adds dimensions before the batch"),
         (lambda m, x: x.to("cpu", torch.int64), "cannot become torch.int64"),
         (lambda m, x: x.to(torch.ones(2) > 0), "cannot become torch.bool"),
-        (lambda m, x: x.type("torch.LongTensor"), "cannot become torch.LongTensor"),
+        (lambda m, x: x.type("torch.LongTensor"), "cannot become torch.int64"),
+        (lambda m, x: x.to(torch.float16), "cannot become torch.float16; leave the cast out"),
+        (lambda m, x: x.type("torch.BFloat16Tensor").float(), "cannot become torch.bfloat16"),
         (lambda m, x: F.dropout(x, 0.1), r"must end in evaluation; write F\.dropout\(x, p, self\.training\)"),
         (lambda m, x: F.softmax(x, -1, 3, torch.float64), "unexpected keyword|at most"),
     ],
@@ -190,6 +192,11 @@ def test_indices_and_norms_take_the_dimension_that_torch_takes(function):
 def test_what_would_be_other_numbers_is_refused(function, message):
     with pytest.raises(ValueError, match=message):
         pack(Calls(function), input_shape=(4, 6))
+
+
+def test_a_model_in_half_precision_may_cast_values_to_its_own_type():
+    function = lambda m, x: x.to(torch.bfloat16).float() * 2  # noqa: E731
+    pack(Calls(function).bfloat16(), input_shape=(4, 6))
 
 
 MASK = torch.eye(4, 6, dtype=torch.bool)

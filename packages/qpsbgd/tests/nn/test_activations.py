@@ -1,6 +1,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -145,9 +146,9 @@ def test_whole_numbers_keep_the_type(dtype):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 1}, "bits must be a whole number from 2 to 8, got 1; for one bit use SignActivation"),
-        ({"bits": 9}, "bits must be a whole number from 2 to 8"),
-        ({"bits": 4.0}, "bits must be a whole number from 2 to 8"),
+        ({"bits": 1}, "bits must be a whole number of at least 2 and at most 8, got 1"),
+        ({"bits": 9}, "bits must be a whole number of at least 2"),
+        ({"bits": 4.0}, "bits must be a whole number of at least 2"),
         ({"scale": 0}, "scale must be a positive number"),
         ({"scale": math.nan}, "scale must be a positive number"),
         ({"scale": "1"}, "scale must be a positive number"),
@@ -157,6 +158,11 @@ def test_whole_numbers_keep_the_type(dtype):
 def test_other_options_of_whole_numbers_are_refused(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         QuantActivation(**options)
+
+
+def test_options_may_be_numbers_of_numpy():
+    assert repr(QuantActivation(np.int64(4), scale=np.float32(0.25))) == repr(QuantActivation(4, scale=0.25))
+    assert SignActivation(np.float32(2)).width == 2
 
 
 def test_repr_shows_bits_and_scale():

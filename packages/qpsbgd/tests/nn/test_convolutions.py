@@ -2,6 +2,7 @@ import copy
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -136,13 +137,20 @@ def test_every_group_counts_as_a_layer_of_its_own():
         ((1, 1, 3), {"padding_mode": "mirror"}, "padding_mode must be one of zeros, .*got 'mirror'"),
         ((3, 4, 3), {"groups": 2}, "in_channels must be divisible by groups, got 3 channels and 2 groups"),
         ((4, 3, 3), {"groups": 2}, "out_channels must be divisible by groups"),
-        ((4, 4, 3), {"groups": 0}, "groups must be a positive integer, got 0"),
+        ((4, 4, 3), {"groups": 0}, "groups must be a whole number of at least 1, got 0"),
         ((0, 1, 3), {}, "at least 1"),
     ],
 )
 def test_bad_arguments_raise_and_say_what_must_hold(arguments, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         BinaryConv2d(*arguments, **options)
+
+
+def test_sizes_may_be_whole_numbers_of_numpy():
+    one, two, three = np.arange(1, 4)
+    layer = BinaryConv2d(two, two, three, stride=two, padding=one, dilation=(two, one), groups=two, bits=two)
+    assert repr(layer) == repr(BinaryConv2d(2, 2, 3, stride=2, padding=1, dilation=(2, 1), groups=2, bits=2))
+    assert layer(torch.zeros(1, 2, 9, 9)).shape == (1, 2, 4, 5)
 
 
 @pytest.mark.parametrize(

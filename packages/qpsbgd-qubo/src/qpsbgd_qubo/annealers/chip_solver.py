@@ -78,6 +78,8 @@ class ChipSolver(ServiceSolver):
 
     def sample_all(self, families: Sequence[QuboFamily]) -> list[Samples]:
         """The same of several families, which share submissions."""
+        if not families:
+            return []
         with self._session.exclusive():
             reads, used = self._read(families)
         samples = [each.all(repair=self.repair, descent=self.descent) for each in reads]

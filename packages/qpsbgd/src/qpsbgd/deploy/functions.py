@@ -369,7 +369,7 @@ def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[
     Raises:
         ValueError: The function cannot be expressed.
     """
-    module = module_of(target, args[1:], kwargs)
+    module = module_of(target, args[1:], kwargs, types=builder.types)
     if module is not None:
         return builder.apply(name, module, args[0])
     if target not in _METHODS:

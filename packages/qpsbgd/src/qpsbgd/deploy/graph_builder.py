@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 import qpsbgd.deploy.modules as kinds
+from qpsbgd.deploy.modules import REAL_TYPES
 from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
@@ -51,10 +53,14 @@ class Traced:
 
 
 class GraphBuilder:
-    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation."""
+    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation.
 
-    def __init__(self, input_shape: Shape | None) -> None:
+    `types` are those that values may be cast to: the model's own, and float32 and more.
+    """
+
+    def __init__(self, input_shape: Shape | None, types: frozenset[torch.dtype] = REAL_TYPES) -> None:
         self.input = Traced(real=0)
+        self.types = types
         self._operations: list[Operation] = []
         self._values = None if input_shape is None else [Value("real", input_shape)]
 

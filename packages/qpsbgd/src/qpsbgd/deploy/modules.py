@@ -334,12 +334,15 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
 _WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
 _CASTS = ("to", "type")
+REAL_TYPES = frozenset({torch.float32, torch.float64})
 
 
-def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
+def module_of(
+    target: Any, args: Sequence[Any], kwargs: dict[str, Any], *, types: frozenset[torch.dtype] = REAL_TYPES
+) -> nn.Module | None:
     """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
     if target in _CASTS:
-        return _cast(target, args, kwargs)
+        return _cast(target, args, kwargs, types)
     make, names = _MODULE_OF.get(target, (None, ()))
     if make is None:
         return None
@@ -366,20 +369,14 @@ def _by_name(names: Sequence[str], args: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, args, strict=False))
 
 
-def _cast(target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module:
-    """Nothing, for x.to() or x.type() with whatever arguments name a type of real numbers."""
+def _cast(target: str, args: Sequence[Any], kwargs: dict[str, Any], types: frozenset[torch.dtype]) -> nn.Module:
+    """Nothing, for x.to() or x.type() with whatever arguments name one of these types, or none."""
     if target == "type" and not (args or kwargs):
         raise ValueError("the type of a value cannot be asked for; write x.dtype")
     for given in (*args, *kwargs.values()):
         dtype = given.dtype if isinstance(given, Tensor) else given
-        if _is_whole(dtype):
-            raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
+        if isinstance(dtype, str) and dtype.endswith("Tensor"):
+            dtype = getattr(torch, dtype.rpartition(".")[2]).dtype
+        if isinstance(dtype, torch.dtype) and dtype not in types:
+            raise ValueError(f"values are real numbers in float32, which cannot become {dtype}; leave the cast out")
     return nn.Identity()
-
-
-def _is_whole(dtype: Any) -> bool:
-    """Whether an argument of x.to() or x.type() names a type other than real numbers."""
-    if isinstance(dtype, torch.dtype):
-        return not dtype.is_floating_point
-    real = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor")
-    return isinstance(dtype, str) and dtype.endswith("Tensor") and not dtype.endswith(real)

@@ -47,7 +47,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
-    builder = GraphBuilder(input_shape)
+    builder = GraphBuilder(input_shape, kinds.REAL_TYPES | {p.dtype for p in model.parameters()})
     tracer = _Tracer(builder)
     if type(model) in _ENCODERS:
         model = nn.Sequential(model)

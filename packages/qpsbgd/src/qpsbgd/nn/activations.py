@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch.fx import Proxy
 
 from qpsbgd.nn.layers import traced
 from qpsbgd.nn.straight_through import sign
+from qpsbgd_qubo.solvers.options import Number
+
+_BITS = Number(whole=True, least=2, most=8)
 
 
 class SignActivation(nn.Module):
@@ -28,7 +32,7 @@ class SignActivation(nn.Module):
 
     def __init__(self, width: float = 1.0) -> None:
         super().__init__()
-        if isinstance(width, bool) or not isinstance(width, int | float) or not width > 0:
+        if isinstance(width, bool) or not isinstance(width, Real) or not width > 0:
             raise ValueError(f"width must be a positive number, got {width!r}")
         self.width = float(width)
 
@@ -53,7 +57,7 @@ class QuantActivation(nn.Module):
     N inputs; it passes straight through the exponent's rounding, as in TQT (Jain et al., 2020).
 
     Args:
-        bits: 2 to 8.
+        bits: 2 to 8; for one bit there is `SignActivation`.
         signed: Whether the range is −2^(bits−1) to 2^(bits−1) − 1; otherwise 0 to 2^bits − 1, which includes a ReLU.
         scale: Initial scale, rounded to a power of two: 1 / 256 for pixels that are k / 256. By default numbers up
             to 4 are within the range.
@@ -71,14 +75,13 @@ class QuantActivation(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 8:
-            raise ValueError(f"bits must be a whole number from 2 to 8, got {bits!r}; for one bit use SignActivation")
+        bits = _BITS.checked("bits", bits)
         if not isinstance(signed, bool) or not isinstance(learned, bool):
             raise TypeError(f"signed and learned must be True or False, got {signed!r} and {learned!r}")
         self.bits, self.signed = bits, signed
         self.low: int = -(2 ** (bits - 1)) if signed else 0
         self.high: int = self.low + 2**bits - 1
-        number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        number = isinstance(scale, Real) and not isinstance(scale, bool)
         if scale is None:
             scale = 4.0 / (self.high + 1)
         elif not number or not 2.0**-60 <= scale <= 2.0**60:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, Number
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
@@ -55,21 +56,20 @@ class BinaryConvNd(BinaryLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        if not isinstance(groups, int) or groups < 1:
-            raise ValueError(f"groups must be a positive integer, got {groups!r}")
+        groups = AT_LEAST_ONE.checked("groups", groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
                 raise ValueError(f"{name} must be divisible by groups, got {channels} channels and {groups} groups")
         if padding_mode not in get_args(PaddingMode):
             raise ValueError(f"padding_mode must be one of {', '.join(get_args(PaddingMode))}, got {padding_mode!r}")
-        kernel = self._sizes(kernel_size, "kernel_size", least=1)
+        kernel = self._sizes(kernel_size, "kernel_size", AT_LEAST_ONE)
         shape = (out_channels, in_channels // groups, *kernel)
         options: dict[str, Any] = {"device": device, "dtype": dtype, "groups": groups, "bits": bits, "scale": scale}
         super().__init__(shape, gain=gain, bias=bias, **options)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
-        self.stride = self._sizes(stride, "stride", least=1)
-        self.dilation = self._sizes(dilation, "dilation", least=1)
-        self.padding = padding if isinstance(padding, str) else self._sizes(padding, "padding", least=0)
+        self.stride = self._sizes(stride, "stride", AT_LEAST_ONE)
+        self.dilation = self._sizes(dilation, "dilation", AT_LEAST_ONE)
+        self.padding = padding if isinstance(padding, str) else self._sizes(padding, "padding", COUNT)
         self.padding_mode = padding_mode
         if self.padding == "same" and any(step != 1 for step in self.stride):
             raise ValueError(f"padding='same' is not supported for strided convolutions, got stride {self.stride}")
@@ -77,14 +77,12 @@ class BinaryConvNd(BinaryLayer):
             raise ValueError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
         self._sides = padded_sides(self)
 
-    def _sizes(self, value: int | tuple[int, ...], name: str, *, least: int) -> tuple[int, ...]:
+    def _sizes(self, value: int | tuple[int, ...], name: str, rule: Number) -> tuple[int, ...]:
         """One whole number per dimension."""
         sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * self.dimensions
-        if len(sizes) != self.dimensions or not all(isinstance(size, int) and size >= least for size in sizes):
-            raise ValueError(
-                f"{name} must be a whole number of at least {least} or a tuple of {self.dimensions}, got {value!r}"
-            )
-        return sizes
+        if len(sizes) != self.dimensions:
+            raise ValueError(f"{name} must be {rule} or a tuple of {self.dimensions}, got {value!r}")
+        return tuple(rule.checked(name, size) for size in sizes)
 
     def _pad(self, x: Tensor) -> Tensor:
         sides = [size for before_after in reversed(self._sides) for size in before_after]

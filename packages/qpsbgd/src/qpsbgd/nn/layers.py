@@ -17,11 +17,13 @@ from torch.fx import Proxy
 from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.straight_through import sign, straight_through
 from qpsbgd.nn.tape import MomentTape, Tape
+from qpsbgd_qubo.solvers.options import Number
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
 Scale = Literal["learned", "magnitude"] | None
 """Scale per output and bit: trained, the mean size of the latent weights, or none."""
+BITS = Number(whole=True, least=1, most=8)
 
 MARK = "weight_is_latent_of_binary_layer"
 """Name of the buffer that tells a binary layer's weight from a real one in every saved state: what a real-valued model
@@ -82,8 +84,7 @@ class BinaryLayer(nn.Module, ABC):
             raise ValueError(f"every dimension of a layer must be at least 1, got weights of shape {weight_shape}")
         if not isinstance(bias, bool):
             raise TypeError(f"bias must be True or False, got {bias!r}; the gain is a keyword: gain={bias!r}")
-        if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
-            raise ValueError(f"bits must be a whole number from 1 to 8, got {bits!r}")
+        bits = BITS.checked("bits", bits)
         if scale not in (None, "learned", "magnitude"):
             raise ValueError(f'scale must be None, "learned" or "magnitude", got {scale!r}')
         out_units, *rest = weight_shape
