@@ -85,7 +85,7 @@ def test_at_large_kappa_spins_are_binaryconnect_with_signs_and_momentum_step_by_
             backward(model, seed)
         if seed == 0:  # ours begins its mean with the first gradient, theirs with zero
             for weight in second.param_groups[0]["params"]:
-                second.state[weight]["buffer"] = weight.grad.clone()
+                second.state[weight]["momentum_buffer"] = weight.grad.clone()
         first.step()
         second.step()
         assert_equal(latent(ours), latent(theirs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
@@ -18,7 +20,7 @@ from qpsbgd.optim.options import OptionRules, resolve_defaults
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import WARMUP, Network
-from qpsbgd.optim.updates import State, Update, adam_state, directions, kept_dtype, proximal_step
+from qpsbgd.optim.updates import Update, base_optimizer, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
@@ -33,14 +35,17 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 
 
 class DescentOptimizer(BinaryOptimizer):
-    """An optimiser that moves latent weights by steps of `directions`: the baselines."""
+    """A step of a base optimiser (`optim/updates.py`), then a proximal map, as PARQ has it: the baselines.
 
-    option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The values that this baseline's own options may have."""
-    state_names: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
-    """The names of what is kept of a weight."""
-    fusable: ClassVar[bool] = False
-    """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
+    Both in single precision where layers are in half.
+    """
+
+    option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({"momentum": BELOW_ONE, "eps": POSITIVE})
+    """The values that options of one baseline or another may have."""
+    state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
+    """The names of what is kept of a weight: the base optimiser's, and the map's."""
+    skippable: ClassVar[bool] = False
+    """Whether a step that the fused kernel of Adam leaves out on the device changes nothing."""
 
     def __init__(
         self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None
@@ -58,69 +63,64 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients)
         else:
-            adam = all(group["update"] == "adam" for group in self.binary_groups)
-            self._check_gradients(later=self.fusable and adam and all(w.dtype == kept_dtype(w) for w in self._layers))
+            # SGD's fused kernel, left out in the first step, would leave its momentum undefined.
+            self._check_gradients(later=self.skippable and all(g["update"] == "adam" for g in self.binary_groups))
         moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
-        for _, weights in moving:
-            for weight in weights:
-                self._check_kept(weight, self.state[weight])
+        for weight in [weight for _, weights in moving for weight in weights]:
+            self._check_kept(weight, self.state[weight])
         self._step_real()  # it may raise, and then nothing has changed
         for group, weights in moving:
             if weights:
-                self._move(weights, [self.state[weight] for weight in weights], group)
-                for observer in self.observers:
-                    for weight in weights:
-                        observer(self._layers[weight], {})
+                self._move(weights, group)
+        for observer in self.observers:
+            for weight in [weight for _, weights in moving for weight in weights]:
+                observer(self._layers[weight], {})
         self._finish_step()
         return loss
 
-    def _move(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> None:
-        """Move and clip the weights; `states` are brought forward."""
-        moved, limit = weights, group["clip"]
-        if self._skip is None:
-            moved = self._moved(weights, states, group)
-        else:
-            self._fused_adam(weights, states, group, self._skip.float())
-        if limit is not None:
-            torch._foreach_clamp_min_(moved, -limit)
-            torch._foreach_clamp_max_(moved, limit)
-        if moved is not weights:
-            torch._foreach_copy_([local(weight) for weight in weights], [local(one) for one in moved])
+    @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
+    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Move the weights of a group."""
+        moved = {weight: weight.detach().to(kept_dtype(weight)) for weight in weights}
+        for weight, p in moved.items():
+            assert weight.grad is not None
+            p.grad = weight.grad.to(p.dtype)
+        self._descend(moved, group)
+        self._project(moved, group)
+        if group["clip"] is not None:
+            torch._foreach_clamp_min_(list(moved.values()), -group["clip"])
+            torch._foreach_clamp_max_(list(moved.values()), group["clip"])
+        for weight, p in moved.items():
+            if p.dtype != weight.dtype:
+                local(weight).copy_(local(p))
 
-    def _fused_adam(self, weights: list[Tensor], states: list[State], group: dict[str, Any], skip: Tensor) -> None:
-        """The step of `_moved` by torch's own kernel, unless `skip` is 1; layers of the same rate go together."""
-        (beta1, beta2), grads = group["betas"], _grads(weights)
-        means, squares, counts = adam_state(grads, states)
-        rates = [self._rate(group, self._layers[weight]) for weight in weights]
-        keys = list(zip(rates, counts, [weight.dtype for weight in weights], strict=True))
-        made = {count: torch.full((), float(count), device=skip.device) for count in set(counts)}
-        for key in dict.fromkeys(keys):
-            own, (rate, count, _) = [index for index, other in enumerate(keys) if other == key], key
-            moved, by, mean, square = ([kind[i] for i in own] for kind in (weights, grads, means, squares))
-            steps = [made[count]] * len(own)
-            options: Any = {"weight_decay": group.get("weight_decay", 0.0), "eps": group["eps"], "found_inf": skip}
-            options |= {"lr": rate, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
-            torch._fused_adamw_(moved, by, mean, square, [], steps, **options)
+    def _descend(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
+        """A step of the base optimiser, whose state is that of this one; `moved` are weights and what moves of them."""
+        by_rate: dict[float, list[Tensor]] = {}
+        for weight, p in moved.items():
+            by_rate.setdefault(self._rate(group, self._layers[weight]), []).append(p)
+        parts = [{"params": params, "lr": rate} for rate, params in by_rate.items()]
+        fused = all(p.device.type in ("cpu", "cuda") and not is_sharded(p) for p in moved.values())
+        base = base_optimizer(parts, group, fused=fused)
+        base.state = defaultdict(dict, {p: self.state[weight] for weight, p in moved.items()})
+        if self._skip is not None:
+            base.found_inf = self._skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
+        base.step()
 
-    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
-        """The weights after a step, not yet clipped; `states` are brought forward."""
-        grads, decay = _grads(weights), group.get("weight_decay")
-        if decay is not None and group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
-            grads, decay = list(torch._foreach_add(grads, weights, alpha=decay)), None
-        steps = directions(grads, states, group)
-        if decay is not None:
-            steps = list(torch._foreach_add(steps, weights, alpha=decay))
-        rates = [self._rate(group, self._layers[weight]) for weight in weights]
-        return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
+    def _project(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
+        """The proximal map of what the base optimiser has moved, before it is clipped."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
         super().load_state_dict(self._check_state(state_dict, set(self.state_names)))
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for weight, number in zip(group["params"], saved["params"], strict=True):
-                if weight in self._layers and weight.dtype != kept_dtype(weight) and number in state_dict["state"]:
-                    # Torch has cast it to the precision of the weight.
-                    self.state[weight] = _placed(state_dict["state"][number], weight.device)
+                if weight in self._layers and number in state_dict["state"]:
+                    # Torch has cast it to the precision of the weight, and left counts where they were.
+                    self.state[weight] = {
+                        name: value.to(weight.device, copy=True) if isinstance(value, Tensor) else value
+                        for name, value in state_dict["state"][number].items()
+                    }
         self._finite_check = DeferredFiniteCheck()
 
 
@@ -142,8 +142,10 @@ class _DescentRules(OptionRules):
     def check(self, options: Mapping[str, Any]) -> None:
         """With the update and its momentum, and what one baseline alone has."""
         super().check(options)
-        for name, check in {"momentum": BELOW_ONE, "eps": POSITIVE, **self.more}.items():
-            check.checked(name, options[name])
+        for name in self.more.keys() & options.keys():
+            self.more[name].checked(name, options[name])
+        if "update" not in options:
+            return
         if options["update"] not in get_args(Update):
             raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
         if options["update"] == "adam" and options["momentum"]:
@@ -153,14 +155,14 @@ class _DescentRules(OptionRules):
 
     def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
         """Updates of whole matrices need whole layers."""
-        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
+        if options.get("update") in ("normalized", "muon") and is_sharded(layer.weight):
             raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
 
 
 class BinaryConnect(DescentOptimizer):
     """BinaryConnect (Courbariaux et al., 2015): gradients at the binary weights move the latent ones.
 
-        Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `directions`
+        Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `optim/updates.py`
 
     `params`, `steps`, `warmup`, `relative` and `real` are those of `QPSBGD`.
 
@@ -173,7 +175,7 @@ class BinaryConnect(DescentOptimizer):
         clip: Bound of the latent weights; None leaves them free.
     """
 
-    fusable = True
+    skippable = True
 
     def __init__(
         self,
@@ -219,9 +221,9 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
-    option_checks = MappingProxyType({"rate": NOT_NEGATIVE})
+    option_checks = MappingProxyType({**DescentOptimizer.option_checks, "rate": NOT_NEGATIVE})
     trains_latent = True
-    state_names = frozenset({"proximal_step", "descent"})
+    state_names = DescentOptimizer.state_names | {"proximal_step"}
 
     def __init__(
         self,
@@ -254,12 +256,11 @@ class ProxQuant(DescentOptimizer):
         }
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
-    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
-        for state in states:
-            state["proximal_step"] = state.get("proximal_step", 0) + 1
-        stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
-        pairs = zip(stepped, states, strict=True)
-        return [proximal_step(weight, _strength(group, state["proximal_step"])) for weight, state in pairs]
+    def _project(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
+        for weight, p in moved.items():
+            count = self.state[weight]["proximal_step"] = self.state[weight].get("proximal_step", 0) + 1
+            at_end = group["end"] is not None and count >= group["end"]
+            p.copy_(proximal_step(p, math.inf if at_end else group["rate"] * count))
 
 
 class StraightThrough(DescentOptimizer):
@@ -281,8 +282,8 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
-    option_checks = MappingProxyType({"weight_decay": NOT_NEGATIVE})
-    fusable = True
+    option_checks = MappingProxyType({**DescentOptimizer.option_checks, "weight_decay": NOT_NEGATIVE})
+    skippable = True
 
     def __init__(
         self,
@@ -335,39 +336,18 @@ class Bop(DescentOptimizer):
         real: Real = None,
     ) -> None:
         options = {"lr": lr, "threshold": threshold, "steps": steps, "warmup": warmup, "clip": None, "relative": False}
-        unused = {"update": "sgd", "momentum": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
-        super().__init__(params, {**options, **unused}, real)
+        super().__init__(params, options, real)
 
-    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
-        moved = []
-        for weight, state in zip(weights, states, strict=True):
-            (grad,) = _grads([weight])
-            mean = state.setdefault("mean", torch.zeros_like(grad))
-            mean.lerp_(grad, min(1.0, self._rate(group, self._layers[weight])))
-            against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
-            flipped = torch.where(weight == 0, -torch.finfo(weight.dtype).tiny, -weight)  # the sign of zero is +1
-            moved.append(torch.where(against, flipped, weight))
-        return moved
-
-
-def _grads(weights: list[Tensor]) -> list[Tensor]:
-    """The gradients, in the type of what is kept."""
-    return [weight.grad.to(kept_dtype(weight)) for weight in weights if weight.grad is not None]
-
-
-def _placed(value: Any, device: torch.device) -> Any:
-    """A copy of a saved state, with its tensors on this device."""
-    if isinstance(value, dict):
-        return {name: _placed(inner, device) for name, inner in value.items()}
-    return value.to(device, copy=True) if isinstance(value, Tensor) else value
+    def _descend(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
+        for weight, p in moved.items():
+            assert p.grad is not None
+            mean = self.state[weight].setdefault("mean", torch.zeros_like(p))
+            mean.lerp_(p.grad, min(1.0, self._rate(group, self._layers[weight])))
+            against = (mean.abs() > group["threshold"]) & ((mean > 0) == (p >= 0))
+            flipped = torch.where(p == 0, -torch.finfo(weight.dtype).tiny, -p)  # the sign of zero is +1
+            p.copy_(torch.where(against, flipped, p))
 
 
 def default_pull(lr: float, end: int) -> float:
     """The `rate` at which ProxQuant takes every weight to ±1 within `end` steps of size `lr`."""
     return 2 / end**2 + 2 * lr / end
-
-
-def _strength(group: Mapping[str, Any], step: int) -> float:
-    """λ_t of a group's weights at a step, counted from 1."""
-    at_end = group["end"] is not None and step >= group["end"]
-    return math.inf if at_end else float(group["rate"]) * step

@@ -1,67 +1,80 @@
-"""The updates of the baselines as functions of gradients: SGD, signSGD, Adam, Muon, and ProxQuant's proximal step."""
+"""The base optimisers of the baselines, torch's own but for three, and ProxQuant's proximal map."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from qpsbgd.nn import sign
 from qpsbgd.projections.polar import orthogonal_factors
 from qpsbgd.projections.system import normalized
 
 Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
-State = dict[str, Any]
 
 
-def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    """The steps of gradients, lr left out: SGD's or signSGD's with momentum, or Adam's; `states` are brought forward.
+def base_optimizer(parts: Sequence[dict[str, Any]], options: Mapping[str, Any], *, fused: bool) -> Optimizer:
+    """The optimiser of an `update`, for parameter groups that each have a rate; `fused` only where torch makes it.
 
-    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
-    normalized: as sign, u = b / rms(b);   muon: as sign, u = √max(1, m/n) · polar(β b + (1−β) ∇)
+    sgd: b ← β b + ∇, u = b, with the decay in ∇;   adam: u = m̂ / (√v̂ + ε);   others: see `MeanGradient`
     """
-    update, momentum = options["update"], options["momentum"]
+    update, decay = options["update"], options.get("weight_decay", 0.0)
+    more: dict[str, Any] = {"weight_decay": decay} | ({"fused": True} if fused else {})
     if update == "adam":
-        return _adam(grads, states, options)
-    if momentum:
-        buffers = [state.setdefault("buffer", torch.zeros_like(g)) for state, g in zip(states, grads, strict=True)]
-        torch._foreach_mul_(buffers, momentum)
-        torch._foreach_add_(buffers, grads, alpha=1 if update == "sgd" else 1 - momentum)
-        grads = list(torch._foreach_lerp(grads, buffers, momentum)) if update == "muon" else buffers
-    if update == "muon":
-        factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
-        sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
-        return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
-    if update == "normalized":
-        return [normalized(grad) for grad in grads]
-    return list(torch._foreach_sign(grads)) if update == "sign" else grads
+        return torch.optim.AdamW(parts, lr=0.0, betas=options["betas"], eps=options["eps"], **more)
+    if update == "sgd":
+        return torch.optim.SGD(parts, lr=0.0, momentum=options["momentum"], **more)
+    return MeanGradient(parts, update, momentum=options["momentum"], weight_decay=decay)
 
 
-def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
-    beta1, beta2 = options["betas"]
-    means, squares, counts = adam_state(grads, states)
-    torch._foreach_lerp_(means, grads, 1 - beta1)
-    products = torch._foreach_mul(grads, grads)
-    # Infinity would make NaN of the means.
-    torch._foreach_clamp_max_(products, min(torch.finfo(product.dtype).max for product in products))
-    torch._foreach_lerp_(squares, products, 1 - beta2)
-    roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
-    torch._foreach_add_(roots, options["eps"])
-    steps = list(torch._foreach_div(means, [1 - beta1**count for count in counts]))
-    torch._foreach_div_(steps, roots)
-    return steps
+class MeanGradient(Optimizer):
+    """Steps along the running mean of gradients, or what is made of it.
+
+        b ← β b + (1−β) ∇,   p ← p − lr · (u + weight_decay · p)
+
+    sign: u = sign(b);   normalized: u = b / rms(b);   muon: u = √max(1, m/n) · polar(β b + (1−β) ∇)
+
+    torch has no signSGD, and its Muon, from 2.9 on, takes matrices only and computes in bfloat16 on CPUs, too.
+    """
+
+    def __init__(
+        self, params: Sequence[dict[str, Any]], update: str, *, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": 0.0, "momentum": momentum, "weight_decay": weight_decay})
+        self._update = update
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move all parameters, which have a gradient."""
+        for group in self.param_groups:
+            params, momentum = group["params"], group["momentum"]
+            means = grads = [p.grad for p in params]
+            if momentum:
+                means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
+                torch._foreach_mul_(means, momentum)
+                torch._foreach_add_(means, grads, alpha=1 - momentum)
+                if self._update == "muon":
+                    means = torch._foreach_lerp(grads, means, momentum)
+            steps = _DIRECTIONS[self._update](list(means))
+            if group["weight_decay"]:
+                steps = torch._foreach_add(steps, params, alpha=group["weight_decay"])
+            torch._foreach_sub_(params, torch._foreach_mul(steps, group["lr"]))
 
 
-def adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor], list[Tensor], list[int]]:
-    """Adam's two means and the number of the step, per gradient."""
-    for state, grad in zip(states, grads, strict=True):
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
-        state["step"] += 1
-    return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
+def _muon(means: list[Tensor]) -> list[Tensor]:
+    factors = orthogonal_factors([mean.flatten(1)[None] for mean in means])
+    sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
+    return [(size * factor).reshape(mean.shape) for size, factor, mean in zip(sizes, factors, means, strict=True)]
+
+
+_DIRECTIONS: Mapping[str, Callable[[list[Tensor]], Sequence[Tensor]]] = MappingProxyType(
+    {"sign": torch._foreach_sign, "normalized": lambda means: [normalized(mean) for mean in means], "muon": _muon}
+)
 
 
 def kept_dtype(weight: Tensor) -> torch.dtype:
