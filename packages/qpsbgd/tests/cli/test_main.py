@@ -54,3 +54,18 @@ def test_commands_set_the_wait_policy_before_torch_loads_openmp():
 
 def test_commands_leave_the_users_own_wait_policy():
     assert policy_when_torch_is_loaded(OMP_WAIT_POLICY="active") == "policy active"
+
+
+@pytest.mark.parametrize(("arguments", "module"), [(["solvers"], "typer"), (["solve", "x.coo"], "numpy")])
+def test_ctrl_c_while_python_imports_ends_the_command_without_a_traceback(arguments, module):
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"sys.argv[1:] = {arguments}\n"
+        "from qpsbgd.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

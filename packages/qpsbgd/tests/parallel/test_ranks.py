@@ -224,3 +224,10 @@ def test_two_ranks_answer_all_columns_once(columns):
     assert torch.equal(found.spins, expected.spins)
     assert torch.equal(found.proven_optimal, expected.proven_optimal)
     torch.testing.assert_close(found.energies, expected.energies)
+
+
+def test_join_with_unequal_batches_is_refused_by_all_ranks_or_trains_them_alike(processes):
+    refused = processes.run(2, rank_runs.uneven_batches, kind="qpsbgd")
+    assert all("give all ranks as many batches" in message for message in refused)
+    first, second = processes.run(2, rank_runs.uneven_batches, kind="binaryconnect")
+    assert first == second

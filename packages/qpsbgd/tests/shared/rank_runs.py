@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.multiprocessing import get_context
 from torch.nn.parallel import DistributedDataParallel
 
@@ -452,3 +453,19 @@ def _error(act):
     except (TypeError, ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def uneven_batches(rank, size, kind):
+    """Ranks with two and more batches, inside Join; the error, or the signs of all ranks."""
+    torch.manual_seed(0)
+    layer = BinaryLinear(6, 4)
+    optimizer, model = KINDS[kind](layer), DistributedDataParallel(layer)
+    try:
+        with Join([model]):
+            for _ in range(2 + rank):
+                optimizer.zero_grad()
+                model(torch.randn(5, 6)).square().mean().backward()
+                optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return layer.weight.sign().tolist()

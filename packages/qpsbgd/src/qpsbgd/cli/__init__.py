@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from qpsbgd.openmp import wait_passively
-from qpsbgd_qubo import command
 
 COMMANDS = "qpsbgd.commands"
 """Entry points with further commands: name → a function, or a typer app for a group of them."""
@@ -13,8 +12,17 @@ COMMANDS = "qpsbgd.commands"
 
 def main() -> None:
     """Run the command line; without its packages, say how to install them."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while Python imports; commands have their own answers
+        sys.exit(130)
+
+
+def _main() -> None:
     wait_passively()
     if sys.argv[1:2] == ["solve"]:
+        from qpsbgd_qubo import command
+
         sys.exit(command.main(sys.argv[1:], program="qpsbgd"))
     try:
         import rich  # noqa: F401

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 if TYPE_CHECKING:
@@ -239,6 +240,12 @@ def _when_differentiated(output: Tensor, act: Callable[[Tensor], object]) -> Non
         if grad is not None:  # an operation after the layer returned no gradient
             act(grad)
 
+    model = DistributedDataParallel._active_ddp_module
+    if model is not None and model._join_config.enable:
+        raise RuntimeError(
+            "Join lets ranks end before the others, but a step exchanges what layers recorded, which needs all ranks; "
+            "give all ranks as many batches (DistributedSampler with drop_last=True), or train with BinaryConnect"
+        )
     output.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
