@@ -279,7 +279,10 @@ def test_layers_that_cannot_be_binarised_are_named():
         ({"bits": {"2": 9}}, "bits must be whole numbers"),
         ({"bits": {"0": 2}}, "bits names layers that are not binarised: 0"),
         ({"rounds": -1}, "rounds must be"),
-        ({"solver": "magic"}, "magic"),
+        (
+            {"solver": "gptq"},
+            'solver must be one of "kicks", "feedback", "rounding", or a QUBO solver, auto, .* got .gptq',
+        ),
         ({"layers": ["7"]}, "got 7; there are 0, 2, 4"),
         ({"layers": []}, "no layer to binarise"),
     ],

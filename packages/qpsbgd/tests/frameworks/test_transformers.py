@@ -1,4 +1,5 @@
 import copy
+import warnings
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 import qpsbgd
 from qpsbgd import QPSBGD, BinaryConnect, QuboDescent
-from qpsbgd.nn import BinaryLinear, convert
+from qpsbgd.nn import BinaryLayer, BinaryLinear, convert
 
 transformers, huggingface = Lazy("transformers"), Lazy("qpsbgd.nn.huggingface")
 
@@ -116,6 +117,47 @@ def test_a_saved_model_comes_back_binary(make, tmp_path):
     assert repr(loaded) == repr(model)
     loaded.save_pretrained(tmp_path / "again")
     assert torch.equal(type(model).from_pretrained(tmp_path / "again")(tokens).logits, model(tokens).logits)
+
+
+def sizes_and_scores(model, folder, tokens):
+    model.save_pretrained(folder)
+    file = folder / "model.safetensors"
+    loaded = type(model).from_pretrained(folder)
+    assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+    assert torch.equal(qpsbgd.load(file, type(model)(model.config).eval())(tokens).logits, model(tokens).logits)
+    return loaded, file.stat().st_size
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_binarised_model_is_saved_as_bits_unless_latent_weights_are_asked_for(tied, tmp_path):
+    config = gpt2()
+    config.tie_word_embeddings = tied
+    whole = transformers.GPT2LMHeadModel(config).eval()
+    batches, tokens = [{"input_ids": torch.randint(0, 20, (8, 16))}], torch.randint(0, 20, (3, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a head that shares its weight stays real-valued
+        model = qpsbgd.binarize(whole, batches, bits=2, rounds=1).model
+    loaded, small = sizes_and_scores(model, tmp_path / "bits", tokens)
+    _, again = sizes_and_scores(loaded, tmp_path / "again", tokens)
+    assert again == small
+    layer = "transformer.h.0.mlp.c_fc"
+    saved, before = loaded.get_submodule(layer), model.get_submodule(layer)
+    assert torch.equal(saved.binary_weight, before.binary_weight)
+    model.config.quantization_config.latents = True
+    other, large = sizes_and_scores(model, tmp_path / "latents", tokens)
+    assert torch.equal(other.get_submodule(layer).weight, before.weight)
+    binary = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    assert large - small > 0.9 * (4 - 1 / 8) * sum(layer.weight.numel() for layer in binary)
+
+
+def test_what_an_optimiser_trains_is_saved_with_latent_weights(tmp_path):
+    model = binarized_gpt2()
+    optimizer = qpsbgd.QPSBGD(model, real={"lr": 1e-3})
+    model.save_pretrained(tmp_path)
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    layer = "transformer.h.0.mlp.c_fc"
+    assert torch.equal(loaded.get_submodule(layer).weight, model.get_submodule(layer).weight)
+    assert optimizer.param_groups
 
 
 def test_a_base_model_loads_what_was_saved_with_a_head_and_the_other_way_round(tmp_path):

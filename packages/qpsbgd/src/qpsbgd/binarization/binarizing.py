@@ -115,7 +115,7 @@ def binarize(
         options.check_names(chosen)
         lines = LayerRun(changes, passes, options, generator, chosen, reference).losses(calls)
         label_layers(changes.model)
-    declare(changes.model)
+    declare(changes.model, latents=False)
     return Binarized(changes.model, Report(lines, chosen.kept, summary(changes.model)))
 
 

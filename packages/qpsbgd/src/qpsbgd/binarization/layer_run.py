@@ -22,7 +22,7 @@ from qpsbgd.binarization.selection import Selection
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.linear import BinaryLinear
-from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, check_options
 
@@ -56,6 +56,9 @@ class Options:
             raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
         check_options(self, rounds=COUNT, most_inputs=AT_LEAST_ONE)
         if self.solver not in SEARCHES:
+            if isinstance(self.solver, str) and self.solver not in SOLVERS:
+                methods, solvers = ", ".join(f'"{name}"' for name in SEARCHES), ", ".join(SOLVERS)
+                raise ValueError(f"solver must be one of {methods}, or a QUBO solver, {solvers}; got {self.solver!r}")
             object.__setattr__(self, "solver", make_solver(self.solver))
 
     def check_names(self, selection: Selection) -> None:

@@ -113,7 +113,7 @@ def convert(
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
     label_layers(converted)
-    declare(converted)
+    declare(converted, latents=True)
     return converted
 
 
@@ -168,17 +168,14 @@ def listed(reasons: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(some)} ({why})" for why, some in names.items())
 
 
-def declare(model: nn.Module) -> None:
-    """Have the Hugging Face models inside a model save which of their layers are binary, and how."""
+def declare(model: nn.Module, *, latents: bool) -> None:
+    """Have the Hugging Face models inside a model save which layers are binary, and their latent weights or bits."""
     for module in reversed(list(model.modules())):  # a model and its base share their configuration: the model's stays
         names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__}
         if "transformers.modeling_utils.PreTrainedModel" in names:
-            from qpsbgd.nn.huggingface import BinaryConfig
+            from qpsbgd.nn.huggingface import declare_model
 
-            layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, BinaryLayer)}
-            options = {name: {**layer.options, "bias": layer.bias is not None} for name, layer in layers.items()}
-            config: Any = module.config
-            config.quantization_config = BinaryConfig(layers=options)
+            declare_model(module, latents=latents)
 
 
 def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:

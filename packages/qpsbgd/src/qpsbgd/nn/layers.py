@@ -251,6 +251,9 @@ class BinaryLayer(nn.Module, ABC):
         return shape if self.bits == 1 else shape[1:]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        weight: Any = state_dict.get(prefix + "weight")
+        if weight is not None and weight.dtype == torch.uint8:
+            state_dict[prefix + "weight"] = self.latent_of(weight)
         mark: Any = state_dict.get(prefix + MARK)
         reason = None
         if prefix + "weight" in state_dict and mark is None:
@@ -269,6 +272,18 @@ class BinaryLayer(nn.Module, ABC):
             super()._load_from_state_dict(state_dict, prefix, *args)
         else:
             args[-1].append(f"{prefix.rstrip('.') or type(self).__name__}: {reason}")  # the list of errors
+
+    @property
+    def packed_bits(self) -> Tensor:
+        """The signs of the weight, eight in a byte: what a saved state may hold in place of the latent weights."""
+        return torch.from_numpy(np.packbits((self.weight.detach() >= 0).cpu().numpy()))
+
+    def latent_of(self, bits: Tensor) -> Tensor:
+        """Latent weights with the signs of `packed_bits`, all of the size that fresh ones have on average."""
+        shape = self.weight.shape
+        signs = torch.from_numpy(np.unpackbits(bits.cpu().numpy(), count=shape.numel())).reshape(shape).bool()
+        size = self.initial_bound / math.sqrt(3)
+        return torch.where(signs, size, -size).to(bits.device, self.weight.dtype)
 
     def __str__(self) -> str:
         """How messages name the layer: by its path in the model where that is known."""

@@ -19,9 +19,9 @@ from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
 def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: bool = False) -> nn.Module:
     """The binary model saved in a file: a copy of `model`, with binary layers where the file has them.
 
-    The file was written by `torch.save(binary.state_dict(), path)` or safetensors' `save_file`, or is a checkpoint with
-    the state under "state_dict", as Lightning writes it. For folders written by Hugging Face's `save_pretrained`, use
-    `from_pretrained`, after `import qpsbgd.nn.huggingface`.
+    The file was written by `torch.save(binary.state_dict(), path)`, safetensors' `save_file` or Hugging Face's
+    `save_pretrained`, or is a checkpoint with the state under "state_dict", as Lightning writes it. Whole folders of
+    `save_pretrained` are read by `from_pretrained`, after `import qpsbgd.nn.huggingface`.
 
     Args:
         path: The file.
@@ -52,7 +52,10 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
     marks = {key.removesuffix(MARK): mark for key, mark in state.items() if key.endswith(MARK)}
     layers = {at.rstrip("."): {**saved_options(mark), "bias": f"{at}bias" in state} for at, mark in marks.items()}
     model = with_binary_layers(copy.deepcopy(model), layers)
-    model.load_state_dict(state)
+    named = list(model.named_parameters(remove_duplicate=False))
+    saved = {tensor: state[name] for name, tensor in named if name in state}
+    # Of tensors that are shared, a file of safetensors has only one.
+    model.load_state_dict(state | {name: saved[tensor] for name, tensor in named if tensor in saved})
     return model
 
 
