@@ -6,7 +6,7 @@ from torch import nn
 
 from qpsbgd.deploy import to_c
 from qpsbgd.deploy.c_memory import Block, placed
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
 def test_blocks_that_are_needed_together_stand_apart_unless_one_may_follow_the_other():
@@ -74,3 +74,49 @@ def test_convolutions_of_bytes_take_little_more_than_one_image(groups, tmp_path)
     )
     image, rows, patch = 64 * 256, 2 * 64 * 17, 4 * 64 * 9
     assert image < to_c(model, tmp_path, input_shape=(3, 16, 16)).ram_bytes < image + rows + patch + 2000
+
+
+class Residual(nn.Module):
+    """8-bit values of unlike steps, added, subtracted and averaged, with many ties."""
+
+    def __init__(self, *, steps=(0.25, 0.5, 2.0), pool=None):
+        super().__init__()
+        self.first = QuantActivation(scale=steps[0], signed=True)
+        self.second = QuantActivation(scale=steps[1])
+        self.third = QuantActivation(scale=steps[2], signed=True)
+        self.pool = pool or nn.Identity()
+        self.layer = nn.Sequential(nn.Flatten(), BinaryLinear(12 if pool is None else 3, 4, gain=1.0))
+
+    def forward(self, x):
+        x = self.first(x)
+        y = x - self.second(x)
+        return self.layer(self.third(torch.relu(self.pool(y + x))))
+
+
+@needs_compiler
+@pytest.mark.parametrize("steps", [(0.25, 0.5, 2.0), (2.0, 0.5, 0.25), (1.0, 0.125, 1.0)])
+@pytest.mark.parametrize("pool", [None, nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(2, padding=1, count_include_pad=False)])
+def test_sums_and_means_of_8_bits_are_whole_numbers_that_equal_torchs(steps, pool, tmp_path):
+    model = Residual(steps=steps, pool=pool).eval()
+    if isinstance(pool, nn.AvgPool2d):
+        model.layer = nn.Sequential(nn.Flatten(), BinaryLinear(12, 4, gain=1.0))
+    inputs = torch.randint(-128, 128, (64, 3, 2, 2)) * steps[0]
+    source = to_c(model, tmp_path, input_shape=(3, 2, 2))
+    assert source.integer
+    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
+    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+
+
+def test_sums_of_steps_too_far_apart_are_real_numbers(tmp_path):
+    assert not to_c(Residual(steps=(2.0**-10, 2.0**10, 2.0)), tmp_path, input_shape=(3, 2, 2)).integer
+
+
+@pytest.mark.parametrize("activation", [SignActivation, QuantActivation])
+def test_a_pool_before_a_norm_takes_no_more_memory_than_behind(activation, tmp_path):
+    sizes = []
+    for order in ((0, 1), (1, 0)):
+        between = [nn.MaxPool2d(2), nn.BatchNorm2d(32)]
+        layers = [activation(), BinaryConv2d(1, 32, 3), *(between[k] for k in order), activation()]
+        model = nn.Sequential(*layers, nn.Flatten(), BinaryLinear(32 * 49, 2))
+        sizes.append(to_c(model, tmp_path, input_shape=(1, 16, 16)).ram_bytes)
+    assert sizes[0] == sizes[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
 from qpsbgd.deploy.c_memory import Block, placed
+from qpsbgd.deploy.c_passes import in_small_numbers
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
@@ -72,8 +73,9 @@ class _Network:
 
     def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
         self.constants = Constants(word)
-        self.integer = _is_integer(operations)
         self._operations, self._input_shape = operations, input_shape  # as packed: the self-test computes their outputs
+        operations = in_small_numbers(operations, input_shape)
+        self.integer = _is_integer(operations)
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         last = operations[self._output - 1] if self._output else None
         self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
@@ -198,7 +200,7 @@ class _Network:
 
     def _source(self, mathematics: bool, **common: str) -> str:
         """The source, in which every operation is a function."""
-        bodies = "\n".join(_definition(frame, body) for frame, body in self.functions)
+        bodies = "\n".join(_definition(frame, body, meets=self._meets(frame)) for frame, body in self.functions)
         calls = "\n".join(self._call(frame, body) for frame, body in self.functions)
         constants, word = "\n".join(self.constants.texts), self.constants.word
         kinds = {values.type for frame, _ in self.functions for values in (*frame.inputs, frame.after)}
@@ -222,6 +224,12 @@ class _Network:
         """A pointer to values in the arena."""
         return f"arena.{_MEMBERS[values.type]} + {self._places[values.name] // width(values.type, self.constants.word)}"
 
+    def _meets(self, frame: Frame) -> bool:
+        """Whether results are written over inputs."""
+        begin, word = self._places[frame.after.name], self.constants.word
+        inputs = [(self._places.get(one.name, -1), one.size(word)) for one in frame.inputs]
+        return any(place < begin + frame.after.size(word) and begin < place + size for place, size in inputs)
+
     def _call(self, frame: Frame, body: str) -> str:
         places = [
             values.name if values.name in ("input", "output") else self._place(values)
@@ -243,9 +251,9 @@ _MEMBERS = {
 }
 
 
-def _definition(frame: Frame, body: str) -> str:
-    """The C function of a step; one that counts bits may be compiled twice."""
-    alone = "" if frame.distances else "restrict "
+def _definition(frame: Frame, body: str, *, meets: bool) -> str:
+    """The C function of a step, whose results may meet its inputs; one that counts bits may be compiled twice."""
+    alone = "" if meets else "restrict "
     types = {input_name(at): f"const {values.type} *{alone}" for at, values in enumerate(frame.inputs)}
     types |= {"out": f"{frame.after.type} *{alone}"}
     types |= {"scratch": f"{frame.scratch[1]} *restrict "} if frame.scratch[0] else {}

@@ -14,8 +14,9 @@ import numpy as np
 
 import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.c_bytes import byte_layer, stored
+from qpsbgd.deploy.c_passes import EXACT, MixedPool, WholeSum
 from qpsbgd.deploy.c_real import real_layer
-from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, nested, over
+from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, input_name, nested, over
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Shape
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
@@ -42,7 +43,7 @@ def _epilogue(operation: Threshold | Requantize, frame: Frame) -> str:
     return nested(_over_all(frame.after), [value, *store], before=setup)
 
 
-def _weighted(operation: ops.Weighted, frame: Frame) -> str:
+def _weighted(operation: ops.Dense | Convolution, frame: Frame) -> str:
     if frame.before.kind != "bits":
         return (real_layer if frame.before.kind == "real" else byte_layer)(operation, frame)
     if isinstance(operation, ops.Dense):
@@ -265,24 +266,64 @@ def _max_pool(operation: MaxPool, frame: Frame) -> str:
     before, after = frame.before, frame.after
     if before.kind == "real" and (plain := _plain_max_pool(operation.window, before, after)):
         return plain
+    frame.follow_windows(*operation.window.rows_and_columns(before.image[-len(operation.window.size) :]))
+    falling = operation.falling if isinstance(operation, MixedPool) and operation.falling.any() else None
     _, loops, at = _window(operation.window, frame)
     if before.kind == "bits":  # the largest of several signs is the OR of their bits
-        words = before.words(frame.word)
-        body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
-        return nested([*_over_image(after), over("k", words)], [*body, f"out[at * {words} + k] = largest;"])
-    units = over("unit", after.channels)
+        words, turned = before.words(frame.word), ""
+        if falling is not None:
+            turned = f" ^ {frame.array('falling', falling)}[k]"
+        body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k]{turned};", "}"]
+        return nested([*_over_image(after), over("k", words)], [*body, f"out[at * {words} + k] = largest{turned};"])
+    units, value = over("unit", after.channels), "pixel[unit]"
     if before.kind == "real":
         value = f"in[unit * {before.positions} + {at}]"
         body = ["float largest = -FLT_MAX;", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
         return nested([*_over_image(after), units], [*body, f"out[unit * {after.positions} + at] = largest;"])
     least = {"uint8_t": "0", "int8_t": "INT8_MIN"}.get(before.type, "INT32_MIN")
+    largest = []
+    if falling is not None:  # whose order is turned round by their complements
+        turned = f" ^ {frame.array('falling', np.where(falling, -1, 0).astype(before.kind))}[unit]"
+        value, largest = (
+            f"({after.type})(pixel[unit]{turned})",
+            [units, f"    to[unit] = ({after.type})(to[unit]{turned});"],
+        )
     body = [  # all channels of a pixel at once, as vectors
         f"{after.type} *to = out + at * {after.channels};",
         *(units, f"    to[unit] = {least};"),
         *(*loops, f"const {before.type} *pixel = in + ({at}) * {before.channels};"),
-        *(units, "    to[unit] = pixel[unit] > to[unit] ? pixel[unit] : to[unit];", "}"),
+        *(units, f"    to[unit] = {value} > to[unit] ? {value} : to[unit];", "}"),
+        *largest,
     ]
     return nested(_over_image(after), body)
+
+
+def _whole_sum(operation: WholeSum, frame: Frame) -> str:
+    before, after, (low, high), divisor = frame.before, frame.after, operation.bounds, operation.divisor
+    clipped = f"value < {low} ? {low} : value > {high} ? {high} : value"
+    if operation.pool is None:
+        frame.distances = dict.fromkeys(range(len(frame.inputs)), 0)
+        terms = " + ".join(f"{input_name(at)}[k] * {factor}" for at, factor in enumerate(operation.factors))
+        shift, lift = divisor.bit_length() - 1, max(2 * divisor, EXACT)  # what is shifted is positive
+        rounded = f"((raised + {divisor // 2 - 1} + (raised >> {shift} & 1)) >> {shift}) - {lift >> shift}"
+        body = [
+            f"const int32_t raised = {terms} + {lift};",
+            f"const int32_t value = {rounded if shift else f'raised - {lift}'};",
+            f"out[k] = ({after.type})({clipped});",
+        ]
+        return nested([over("k", before.channels * before.positions)], body)
+    window = operation.pool.window_for((before.channels, *before.image[-operation.pool.dimensions :]))
+    size, loops, at = _window(window, frame)
+    terms = " + ".join(
+        f"{input_name(k)}[({at}) * {before.channels} + unit] * {factor}" for k, factor in enumerate(operation.factors)
+    )
+    body = ["int32_t sum = 0, count = 0;", *loops, f"sum += {terms};", "count++;", "}"]
+    body += [f"count = {math.prod(size)};"] if operation.pool.counts_padding else []
+    body += [
+        f"const int32_t value = rounded(sum, count * {divisor});",
+        f"out[at * {after.channels} + unit] = ({after.type})({clipped});",
+    ]
+    return nested([*_over_image(after), over("unit", after.channels)], body)
 
 
 def _average_pool(operation: AveragePool, frame: Frame) -> str:
@@ -309,6 +350,8 @@ STEPS: Statements = {
     ops.Clip: _clip,
     MaxPool: _max_pool,
     AveragePool: _average_pool,
+    MixedPool: _max_pool,
+    WholeSum: _whole_sum,
     ops.Reshape: _reshape,
 }
 """The operations of this file."""

@@ -91,6 +91,16 @@ static int32_t nearest(float x)
     return whole;
 }
 """,
+    "rounded(": """\
+
+/* The nearest whole number to a quotient, the even one of two. */
+static int32_t rounded(int32_t number, int32_t divisor)
+{
+    const int32_t whole = number / divisor, rest = number % divisor, twice = 2 * (rest < 0 ? -rest : rest);
+    const int32_t away = twice > divisor || (twice == divisor && whole % 2);
+    return number < 0 ? whole - away : whole + away;
+}
+""",
     "bit(": """\
 
 static int32_t bit(const word *words, int32_t k)

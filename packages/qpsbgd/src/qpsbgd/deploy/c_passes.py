@@ -1,0 +1,166 @@
+"""What is done to a network before it becomes C, so that small whole numbers stand in the place of larger ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import qpsbgd_runtime.operations as ops
+from qpsbgd_runtime.image_operations import AveragePool, MaxPool
+from qpsbgd_runtime.operations import Array, Kind, Operation, Shape
+from qpsbgd_runtime.stages import Stage, last_uses, walk
+from qpsbgd_runtime.tensor_operations import Combine
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
+
+EXACT = 2**24
+"""Whole numbers up to which float32 has all."""
+_LARGEST = {"int8": 128, "uint8": 255}
+
+
+@dataclass(frozen=True, eq=False)
+class MixedPool(MaxPool):
+    """The largest value of each window, or the smallest for units (m,) that are `falling`."""
+
+    falling: Array
+
+
+@dataclass(frozen=True, eq=False)
+class WholeSum(Operation):
+    """Σ factor · values / divisor, or its mean over a pool's windows, rounded to steps: ties to even numbers.
+
+    Attributes:
+        factors: One whole number per value that goes in.
+        divisor: A power of two.
+        pool: The average pool, if there is one.
+        steps: What the results count.
+        bounds: The least and the largest result.
+    """
+
+    factors: tuple[int, ...]
+    divisor: int
+    pool: AveragePool | None
+    steps: Steps
+    bounds: tuple[int, int]
+
+    takes = ("int8", "uint8")
+    count = None
+
+    @property
+    def gives(self) -> Kind:
+        """Numbers of 8 bits."""
+        return self.steps.kind
+
+    def _shape(self, *shapes: Any, **_: Any) -> Shape:
+        return shapes[0] if self.pool is None else self.pool.shape_after(shapes[0])
+
+
+def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Operation, ...]:
+    """The network with pools behind what is done to sums, and with sums of whole numbers where float32 is as exact."""
+    changed = _pools_behind(operations)
+    stages = walk(changed, shape)
+    if any(isinstance(stage.operation, ops.Dense) and len(stage.before[0].shape) > 1 for stage in stages):
+        return tuple(changed)  # features come last there, channels first elsewhere
+    for number, stage in enumerate(stages, 1):
+        if isinstance(stage.operation, Quantize):
+            _sum_whole(changed, stages, number)
+    return _needed(changed)
+
+
+def _pools_behind(operations: Sequence[Operation]) -> list[Operation]:
+    """Thresholds and lines are done to sums before their largest ones are found: they rise or fall with sums."""
+    changed, last = list(operations), last_uses(operations)
+    for at, (layer, pool, after) in enumerate(zip(changed, changed[1:], changed[2:], strict=False)):
+        straight = last[at + 1] == at + 2 and last[at + 2] == at + 3 and not {*after.inputs} - {at + 2}
+        sums = isinstance(layer, ops.Weighted) and layer.integer and not {*pool.inputs} - {at + 1}
+        if straight and sums and isinstance(pool, MaxPool) and isinstance(after, Threshold | Requantize):
+            falling = after.flipped if isinstance(after, Threshold) else after.factors < 0
+            changed[at + 1] = replace(after, inputs=())
+            changed[at + 2] = MixedPool(pool.name, pool.window, falling)
+    return changed
+
+
+class _Terms(NamedTuple):
+    """Values of 8 bits with what each counts, and the average pool behind their sum."""
+
+    values: list[tuple[int, float]]
+    pool: AveragePool | None = None
+
+
+def _sum_whole(operations: list[Operation], stages: Sequence[Stage], number: int) -> None:
+    """Put a sum of whole numbers in the place of a Quantize, if it rounds one that float32 has exactly."""
+    quantize = operations[number - 1]
+    assert isinstance(quantize, Quantize)
+    steps = quantize.steps
+    (source,) = stages[number - 1].sources
+    before = operations[source - 1] if source else None
+    target = number
+    if isinstance(before, ops.Reshape) and source == number - 1 and last_uses(operations)[source] == number:
+        (source,), target = stages[source - 1].sources, source
+    low, high = steps.low, steps.high
+    while source and isinstance(clip := operations[source - 1], ops.Clip):
+        low, high = (int(np.rint(end / steps.scale).clip(low, high)) for end in (clip.low, clip.high))
+        (source,) = stages[source - 1].sources
+    terms = _terms(operations, stages, source)
+    if terms is None:
+        return
+    least = min(min(abs(step) for _, step in terms.values), steps.scale)
+    factors = tuple(round(step / least) for _, step in terms.values)
+    largest = [_LARGEST[stages[value - 1].after.kind] for value, _ in terms.values]
+    window = terms.pool and terms.pool.window_for(stages[terms.values[0][0] - 1].after.shape)
+    most = sum(abs(f) * n for f, n in zip(factors, largest, strict=True)) * math.prod(window.size if window else ())
+    divisor = round(steps.scale / least)
+    if most >= EXACT or divisor * math.prod(window.size if window else ()) >= EXACT:
+        return
+    values = tuple(value for value, _ in terms.values)
+    if before is not None and target != number:
+        operations[number - 1] = replace(before, inputs=())
+    operations[target - 1] = WholeSum(quantize.name, factors, divisor, terms.pool, steps, (low, high), inputs=values)
+
+
+def _terms(operations: Sequence[Operation], stages: Sequence[Stage], number: int) -> _Terms | None:
+    """A value as a sum of values of 8 bits, each times a power of two; None for others."""
+    operation, sources = (operations[number - 1], stages[number - 1].sources) if number else (None, ())
+    parts = [_terms(operations, stages, source) for source in sources] if _adds(operation, stages, number) else []
+    if isinstance(operation, Scale):
+        factor = float(operation.factor[0])
+        if len(operation.factor) > 1 or operation.offset.any() or abs(math.frexp(factor)[0]) != 0.5:
+            return None
+        if stages[number - 1].before[0].kind in _LARGEST:
+            return _Terms([(sources[0], factor)])
+        part = _terms(operations, stages, sources[0])
+        return part and _Terms([(value, step * factor) for value, step in part.values], part.pool)
+    if isinstance(operation, AveragePool):
+        part = _terms(operations, stages, sources[0])
+        return None if part is None or part.pool else _Terms(part.values, operation)
+    if not parts or any(part is None or part.pool for part in parts):
+        return None
+    signs = (1, -1 if isinstance(operation, Combine) and operation.how == "subtract" else 1)
+    return _Terms(
+        [(value, sign * step) for sign, part in zip(signs, parts, strict=True) if part for value, step in part.values]
+    )
+
+
+def _adds(operation: Operation | None, stages: Sequence[Stage], number: int) -> bool:
+    """Whether an operation adds or subtracts two values of one shape."""
+    if not isinstance(operation, Combine) or operation.constant is not None or operation.how == "multiply":
+        return False
+    first, second = stages[number - 1].before
+    return first.shape == second.shape
+
+
+def _needed(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The operations that the last one needs, numbered anew."""
+    needed, numbers = {len(operations)}, {0: 0}
+    for number in range(len(operations), 0, -1):
+        if number in needed:
+            needed |= {*(operations[number - 1].inputs or (number - 1,))} - {0}
+    kept = list[Operation]()
+    for place, number in enumerate(sorted(needed), 1):
+        numbers[number] = place
+        sources = operations[number - 1].inputs or (number - 1,)
+        kept.append(replace(operations[number - 1], inputs=tuple(numbers[source] for source in sources)))
+    return tuple(kept)
