@@ -29,8 +29,7 @@ from benchmarks.training.training_parts import DEVICE, accuracy, autocast, clock
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
-from qpsbgd.optim.recommend import WARMUP
-from qpsbgd.optim.schedule import schedule
+from qpsbgd.optim.recommend import WARMUP, schedule
 from qpsbgd.projections import Spins
 from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
 

@@ -4,8 +4,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, recommend
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
-from qpsbgd.optim.recommend import DEEP
-from qpsbgd.optim.schedule import schedule
+from qpsbgd.optim.recommend import DEEP, schedule
 
 
 def residual(blocks, *, norm=True, scale=None):

@@ -67,7 +67,7 @@ class DescentOptimizer(BinaryOptimizer):
             self._check_gradients(later=self.skippable and all(g["update"] == "adam" for g in self.binary_groups))
         moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
         for weight in [weight for _, weights in moving for weight in weights]:
-            self._check_kept(weight, self.state[weight])
+            self._check_kept(weight)
         self._step_real()  # it may raise, and then nothing has changed
         for group, weights in moving:
             if weights:

@@ -13,14 +13,12 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
-from qpsbgd.optim.diagnostics import LeftBehind
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
 from qpsbgd.optim.options import OptionRules, plain
-from qpsbgd.optim.parameters import NO_LAYER, ParameterSplit, check_weights
-from qpsbgd.optim.real_part import Real, RealPart, real_options
-from qpsbgd.optim.recommend import scale_unit
+from qpsbgd.optim.parameters import NO_LAYER, NamedTensor, ParameterSplit, check_weights
+from qpsbgd.optim.real_part import Real, RealGroups, RealPart
+from qpsbgd.optim.recommend import scale_unit, schedule
 from qpsbgd.optim.recorder import Recorder
-from qpsbgd.optim.schedule import schedule
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
@@ -53,9 +51,7 @@ class BinaryOptimizer(Optimizer):
     ) -> None:
         # Torch's constructor calls add_param_group, which needs these.
         self._layers: dict[Tensor, BinaryLayer] = {}
-        self._real_parts: list[RealPart] = []
-        self._real, self._rules = real_options(real), rules
-        self._beside: dict[Tensor, str] = {}
+        self._real, self._rules = RealGroups(real), rules
         self._reset_transient_state()
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -67,62 +63,47 @@ class BinaryOptimizer(Optimizer):
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
         options = {name: plain(value) for name, value in param_group.items() if name != "params"}
         members = ParameterSplit.of(param_group["params"])
-        real, rest = self._split_off_real(members, options)
-        if not members.layers and not rest:
+        real, real_options = self._real.take(members, options, self.defaults)
+        if not members.layers and not real:
             raise ValueError(NO_LAYER)
         if members.layers:
-            options = self._rules.complete(options, self.defaults, self.binary_groups)
-        unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no option {', '.join(unknown)}; "
-                f"it has {', '.join(name for name in self.defaults if name != 'step')}"
-            )
-        part = None
-        if rest:
-            if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(rest):
-                raise ValueError("some parameters appear in more than one parameter group")
-            owned = set(rest)
-            part = RealPart(
-                members.named(rest),
-                real,
-                norms=self._rules.norms,
-                scales={layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in owned},
-                depth_factor=self._rules.scale_rate_factor,
-            )
+            options = self._checked(members.layers, options)
+        part = self._real_part(members.named(real), real_options) if real else None
         if members.layers:
-            check_weights(members.layers, self._ranks.size)
-            self._rules.check({**self.defaults, **options})
-            for layer in members.layers:
-                self._rules.check_layer(layer, {**self.defaults, **options})
             weights = members.named([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
                 self._layers[layer.weight] = layer
                 self._attach_tape(layer)
         if part is not None:
-            if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
-                part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
-            self._real_parts.append(part)
-            self.param_groups += part.optimizer.param_groups
+            self.param_groups += self._real.add(part)
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
-    def _split_off_real(self, members: ParameterSplit, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
-        """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
-        given = options.pop("real", None)
-        group_real = real_options(given)
-        wanted = group_real if given is not None else self._real
-        rest = members.given + (list(members.inside) if wanted is not None and wanted is not False else [])
-        if wanted is None:
-            self._beside.update(members.inside)
-        schedule_options = {name: options.get(name, self.defaults[name]) for name in ("steps", "warmup")}
-        real = {**schedule_options, **(self._real or {}), **(group_real or {})}
-        if options.get("weight_decay") == 0 and not rest and "weight_decay" not in self.defaults:
-            del options["weight_decay"]  # frameworks give one to every group
-        if rest:
-            for name in [name for name in options if name not in self.defaults or not members.layers]:
-                real[name] = options.pop(name)
-        return real, rest
+    def _checked(self, layers: Sequence[BinaryLayer], options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a new group, with those that follow from them, if these layers can be trained so."""
+        options = self._rules.complete(options, self.defaults, self.binary_groups)
+        if unknown := sorted(set(options) - set(self.defaults)):
+            raise TypeError(
+                f"{type(self).__name__} has no option {', '.join(unknown)}; "
+                f"it has {', '.join(name for name in self.defaults if name != 'step')}"
+            )
+        check_weights(layers, self._ranks.size)
+        self._rules.check({**self.defaults, **options})
+        for layer in layers:
+            self._rules.check_layer(layer, {**self.defaults, **options})
+        return options
+
+    def _real_part(self, params: Sequence[NamedTensor], options: dict[str, Any]) -> RealPart:
+        """What steps a group of real parameters."""
+        tensors = {p[1] if isinstance(p, tuple) else p for p in params}
+        if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(tensors):
+            raise ValueError("some parameters appear in more than one parameter group")
+        scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
+        factor = self._rules.scale_rate_factor
+        part = RealPart(params, options, norms=self._rules.norms, scales=scales, depth_factor=factor)
+        if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group
+            part.optimizer.param_groups[0].setdefault("betas", self.defaults["betas"])
+        return part
 
     @property
     def binary_groups(self) -> list[dict[str, Any]]:
@@ -143,7 +124,7 @@ class BinaryOptimizer(Optimizer):
 
     def _reset_transient_state(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
-        self._left_behind = LeftBehind()
+        self._real.forget_steps()
         self.observers = []
         self._finite_check: DeferredFiniteCheck[Tensor | BinaryLayer] = DeferredFiniteCheck()
         self._skip: Tensor | None = None
@@ -177,18 +158,17 @@ class BinaryOptimizer(Optimizer):
 
     def _step_real(self) -> None:
         """Step the real-valued parameters, which may fail: the first change of a step, when nothing else can fail."""
-        steps_made = max(group["step"] for group in self.binary_groups)
-        for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            factor = schedule(steps_made, group["steps"], group["warmup"])
-            part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None), skip=self._skip)
+        if self._real:
+            steps_made = max(group["step"] for group in self.binary_groups)
+            scale = getattr(self, "grad_scale", None)
+            self._real.step(self.real_groups, self.state, steps_made=steps_made, grad_scale=scale, skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
         """Count the step, and warn of parameters that nothing trains; to be called by `step` itself."""
         for group in self.binary_groups:
             group["step"] += 1
-        claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
-        beside = {p: name for p, name in self._beside.items() if p not in claimed}
-        for message in (*messages, *self._left_behind.messages(beside, type(self).__name__)):
+        trained = (p for group in self.param_groups for p in group["params"])
+        for message in (*messages, *self._real.left_behind(trained, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
 
     def _check_gradients(
@@ -203,22 +183,25 @@ class BinaryOptimizer(Optimizer):
         So must be the moments of layers' inputs. With `later`, the step need not wait for a GPU: it becomes one under
         `_skip`, and the next one raises.
         """
-        for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            part.check_gradients(group)
+        self._real.check_gradients(self.real_groups)
         self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
-        values: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
-        devices = {p.device for p in values.values()}
-        values.update(moments)
-        on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
-        fused = all(group.get("fused") for group in self.real_groups)
-        if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
+        grads: dict[Tensor | BinaryLayer, Tensor] = {p: p.grad for p in (*weights, *real) if p.grad is not None}
+        values = {**grads, **moments}
+        if later and self._can_be_left_out(grads):
             self._skip = self._finite_check.ask(values)
         else:
             self._skip = None
             self._report(nonfinite(values), "hold", "nothing was changed")
         return True
+
+    def _can_be_left_out(self, grads: Iterable[Tensor | BinaryLayer]) -> bool:
+        """Whether a flag on one GPU can keep all that has a gradient from moving."""
+        devices = {p.device for p in grads if isinstance(p, Tensor)}
+        fused = all(group.get("fused") for group in self.real_groups)
+        on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
+        return on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf")
 
     def _report(self, wrong: Sequence[Tensor | BinaryLayer], hold: str, then: str) -> None:
         if not wrong:
@@ -235,13 +218,11 @@ class BinaryOptimizer(Optimizer):
         holds = "holds" if hold == "hold" else hold
         raise ValueError(f"the gradient of {of} {holds} NaN or infinite values; {then}")
 
-    def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
+    def _check_kept(self, weight: Tensor) -> None:
         """Raise RuntimeError where what is kept of a weight, at least in single precision, does not fit it."""
         like = weight.to(torch.promote_types(weight.dtype, torch.float32))
-        for value in state.values():
-            if isinstance(value, dict):
-                self._check_kept(weight, value)
-            elif isinstance(value, Tensor) and value.ndim:
+        for value in self.state[weight].values():
+            if isinstance(value, Tensor) and value.ndim:
                 check_fits(self._layers[weight], value, like)
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
@@ -252,27 +233,26 @@ class BinaryOptimizer(Optimizer):
                 f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "
                 f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
             )
-        parts, members = iter(self._real_parts), set()
-        for ours, group in zip(self.param_groups, groups, strict=True):
-            binary = ours["params"][0] in self._layers
-            if binary:
-                members |= set(group["params"])
-                missing = set(self.defaults) - {*group, "differentiable"}  # which torch itself adds
-            else:
-                missing = next(parts).missing(group)
-            if missing:
-                raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
-            if ours["steps"] is not None and ours["steps"] != group["steps"]:
-                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={ours['steps']}"
-                if binary:
-                    warnings.warn(
-                        f"the state was saved with {longer}, which counts: the schedule goes on from the saved step, "
-                        "with the saved rates",
-                        stacklevel=3,
-                    )
-                group["steps"] = ours["steps"]
-        binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
-        if foreign := sorted({name for saved in binary_state for name in saved} - known):
+        pairs = list(zip(self.param_groups, groups, strict=True))
+        binary = [(ours, group) for ours, group in pairs if ours["params"][0] in self._layers]
+        real = [group for ours, group in pairs if ours["params"][0] not in self._layers]
+        missing = [set(self.defaults) - {*group, "differentiable"} for _, group in binary]  # which torch itself adds
+        missing += [self._real.missing(number, group) for number, group in enumerate(real)]
+        if names := sorted(set().union(*missing)):
+            raise ValueError(self._foreign(f"its groups have no {', '.join(names)}"))
+        for ours, group in binary:
+            if ours["steps"] not in (None, group["steps"]):
+                warnings.warn(
+                    f"the state was saved with steps={group['steps']}, but this {type(self).__name__} was made with "
+                    f"steps={ours['steps']}, which counts: the schedule goes on from the saved step, with the saved "
+                    "rates",
+                    stacklevel=3,
+                )
+        for ours, group in pairs:
+            group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
+        members = {number for _, group in binary for number in group["params"]}
+        kept = [saved for number, saved in state_dict["state"].items() if number in members]
+        if foreign := sorted({name for saved in kept for name in saved} - known):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
         return {**state_dict, "param_groups": groups}
 
@@ -284,7 +264,7 @@ class BinaryOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         # Torch copies and pickles only what it knows.
-        ours = {name: vars(self)[name] for name in ("_real", "_real_parts", "_beside", "_rules")}
+        ours = {name: vars(self)[name] for name in ("_real", "_rules")}
         return {**super().__getstate__(), **ours, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -295,5 +275,4 @@ class BinaryOptimizer(Optimizer):
             self._reset_transient_state()
             for layer in layers:
                 self._attach_tape(layer)
-        for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            part.restore(group, self.state)
+        self._real.restore(self.real_groups, self.state)

@@ -16,7 +16,6 @@ from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck
 from qpsbgd.optim.options import ProjectionRules, resolve_defaults, usual_clip
@@ -115,7 +114,7 @@ class QPSBGD(BinaryOptimizer):
 
     def __repr__(self) -> str:
         unused = self._rules.given | {"scale"}
-        if not self._real_parts or {"lr", "kind"} & set(self._real or ()):
+        if not self._real or {"lr", "kind"} & set(self._real.options or ()):
             unused |= {"real_lr", "vector_lr", "scale_lr"}
         recommended = self._rules.recommended
         reasons = {name: reason for name, reason in recommended.reasons.items() if name not in unused}
@@ -152,7 +151,7 @@ class QPSBGD(BinaryOptimizer):
             raise
         self._recorder.clear()
         if records is not None:
-            self._finish_step(*self._silent.messages(layers, moved))
+            self._finish_step(*self._recorder.silent(moved))
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
@@ -193,7 +192,8 @@ class QPSBGD(BinaryOptimizer):
             clock = partial(_now, next(iter(self._layers)).device)
             directions = qpsbgd(updates, clock, before=self._step_real)
         else:
-            directions = self._graphs.step(updates, skip=self._skip, before=self._step_real)
+            step = self._graphs.step if any(update.weight.is_cuda for update in updates) else qpsbgd
+            directions = step(updates, skip=self._skip, before=self._step_real)
         self._keep(updates, directions)
         return {update.inputs.layer for update in updates}
 
@@ -201,11 +201,11 @@ class QPSBGD(BinaryOptimizer):
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
     ) -> list[LayerUpdate]:
         """The updates of the layers that can take part in this step."""
-        projections = {
-            (id(projection), sharded): distributed(projection, self._ranks, sharded=sharded)
-            for projection in self._projections()
-            for sharded in (False, True)
-        }
+        projections = {(id(own), sharded): own for own in self._projections() for sharded in (False, True)}
+        if self._ranks.size > 1:
+            projections = {
+                key: distributed(projection, self._ranks, sharded=key[1]) for key, projection in projections.items()
+            }
         updates = [
             LayerUpdate(
                 local(layer.weight.detach()),
@@ -314,7 +314,7 @@ class QPSBGD(BinaryOptimizer):
     def _reset_transient_state(self) -> None:
         super()._reset_transient_state()
         self._derived, self._solutions = {}, []
-        self._graphs, self._silent = GraphedSteps(), SilentLayers()
+        self._graphs = GraphedSteps()
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""

@@ -1,10 +1,10 @@
-"""The real-valued parameters of a model: one of torch's own optimisers at work inside a binary one."""
+"""The real-valued parameters of a model: torch's own optimisers at work inside a binary one."""
 
 from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from qpsbgd.optim.parameters import NamedTensor
-from qpsbgd.optim.recommend import REAL_RATE, vector_rate
+from qpsbgd.optim.parameters import NamedTensor, ParameterSplit
+from qpsbgd.optim.recommend import REAL_RATE, schedule, vector_rate
+from qpsbgd.parallel.shards import local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 
 Real = Mapping[str, Any] | bool | None
@@ -28,6 +29,10 @@ _OURS = {
 }
 """Options of `real` that are not the torch optimiser's: their defaults, and what they must be."""
 
+_PATIENCE = 2
+"""Steps, after the first, in which another optimiser has to change a parameter; then it is taken to have none."""
+_NAMED = 4
+"""Parameters that a message names; of the others it says how many there are."""
 _TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)
 """torch's own kinds that take sparse gradients beside others."""
 
@@ -51,39 +56,16 @@ class RealPart:
         scales: Mapping[Tensor, float],  # learned scales among the parameters, and the units that their rates are in
         depth_factor: float,  # by depth, on the rate of the binary layers (`optim/recommend.py`)
     ) -> None:
-        kind = options.get("kind", torch.optim.AdamW)
-        if not callable(kind):
-            raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
         ours: dict[str, Any] = {name: options.get(name, default) for name, (default, _) in _OURS.items()}
         for name, (_, rule) in _OURS.items():
             rule.checked(name, ours[name])
-        own = {name: value for name, value in options.items() if name not in (*_OURS, "kind")}
-        known = inspect.signature(kind).parameters
-        any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        if unknown := [] if any_name else sorted(set(own) - set(known)):
-            has = ", ".join([*list(known)[1:], *_OURS])
-            raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
-        defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
-        tensors = [p[1] if isinstance(p, tuple) else p for p in params]
-        fusable = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
-        if defaults and fusable and not {"foreach", "differentiable"} & set(options):
-            defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
-        optimizer = kind([{"params": list(params)}], **defaults | own)
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
-        closure = inspect.signature(optimizer.step).parameters.get("closure")
-        if closure is not None and closure.default is closure.empty:
-            raise TypeError(
-                f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
-                "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
-            )
         if not {"lr", "kind"} & set(options):
             factor = vector_rate(ours["steps"]) / REAL_RATE
             ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
             ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
         self._scales = dict(scales)
-        optimizer.param_groups[0].update(ours)
-        self.optimizer: Optimizer = optimizer
+        self.optimizer = _torch_optimizer(params, {name: v for name, v in options.items() if name not in _OURS})
+        self.optimizer.param_groups[0].update(ours)
 
     def missing(self, group: Mapping[str, Any]) -> set[str]:
         """The options that a saved group of this kind should have, but has not."""
@@ -154,6 +136,99 @@ class RealPart:
         self.optimizer.state = defaultdict(dict)
 
 
+class RealGroups:
+    """The real-valued parameter groups of a binary optimiser, and what is to become of parameters beside them."""
+
+    def __init__(self, real: Real) -> None:
+        self.options = real_options(real)
+        self._parts: list[RealPart] = []
+        self._beside: dict[Tensor, str] = {}  # parameters of given models about which nothing was said, and their names
+        self.forget_steps()
+
+    def forget_steps(self) -> None:
+        """Begin to watch the parameters beside the groups anew."""
+        self._steps = 0
+        self._first: dict[Tensor, tuple[int, Tensor]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def take(
+        self, members: ParameterSplit, options: dict[str, Any], defaults: Mapping[str, Any]
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """The real parameters of a group to be added, if they are trained, and their options, taken out of `options`.
+
+        Args:
+            members: The members of the group.
+            options: Its options.
+            defaults: Those of the binary optimiser.
+        """
+        given = options.pop("real", None)
+        of_group = real_options(given)
+        wanted = self.options if given is None else of_group
+        params = members.given + (list(members.inside) if isinstance(wanted, dict) else [])
+        if wanted is None:
+            self._beside.update(members.inside)
+        schedule_options = {name: options.get(name, defaults[name]) for name in ("steps", "warmup")}
+        real = {**schedule_options, **(self.options or {}), **(of_group or {})}
+        if params:
+            for name in [name for name in options if name not in defaults or not members.layers]:
+                real[name] = options.pop(name)
+        elif options.get("weight_decay") == 0 and "weight_decay" not in defaults:
+            del options["weight_decay"]  # frameworks give one to every group
+        return params, real
+
+    def add(self, part: RealPart) -> list[dict[str, Any]]:
+        """The parameter groups of a part that this optimiser now has."""
+        self._parts.append(part)
+        return part.optimizer.param_groups
+
+    def check_gradients(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
+        for part, group in zip(self._parts, groups, strict=True):
+            part.check_gradients(group)
+
+    def step(
+        self, groups: Sequence[dict[str, Any]], state: dict[Tensor, Any], *, steps_made: int, **flags: Tensor | None
+    ) -> None:
+        """Step all groups; it may fail."""
+        for part, group in zip(self._parts, groups, strict=True):
+            part.step(group, state, factor=schedule(steps_made, group["steps"], group["warmup"]), **flags)
+
+    def missing(self, number: int, group: Mapping[str, Any]) -> set[str]:
+        """The options that a saved group in the place of the one with this number should have, but has not."""
+        return self._parts[number].missing(group)
+
+    def restore(self, groups: Sequence[dict[str, Any]], state: dict[Tensor, Any]) -> None:
+        """Take on loaded groups."""
+        for part, group in zip(self._parts, groups, strict=True):
+            part.restore(group, state)
+
+    def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
+        """A message, given once, if parameters beside the `trained` ones have gradients, but nothing changes them.
+
+        Their values are compared over the first few steps, so an optimiser beside this one need not be announced.
+        """
+        self._steps += 1
+        if self._steps > 1 + _PATIENCE or not self._beside:
+            return
+        claimed = set(trained)
+        beside = {p: name for p, name in self._beside.items() if p not in claimed}
+        if self._steps == 1:
+            self._first = {p: _version(p) for p in beside if p.requires_grad and p.grad is not None}
+        if self._steps != 1 + _PATIENCE:
+            return
+        left = [beside[p] for p, first in self._first.items() if p in beside and _is_still(p, first)]
+        self._first = {}
+        if left:
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            yield (
+                f"{optimizer} trains the binary weights alone, and nothing has changed {len(left)} other "
+                f"trainable parameters since its first step: {', '.join(left[:_NAMED])}{more}; give it real=True or "
+                "real=dict(lr=…) to train them too, real=False to leave them as they are"
+            )
+
+
 def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     """The option `real` of a binary optimiser, checked: options of a torch optimiser, False or None for none."""
     if real is True:
@@ -163,6 +238,38 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     if not isinstance(real, Mapping):
         raise TypeError(f"real must be a dict of options such as dict(lr=1e-2), True, False or None, got {real!r}")
     return dict(real)
+
+
+def _torch_optimizer(params: Sequence[NamedTensor], options: Mapping[str, Any]) -> Optimizer:
+    """The optimiser of torch with these options, by default a fused AdamW.
+
+    Raises:
+        TypeError: It has no such options, is no optimiser, or evaluates the loss itself.
+    """
+    kind = options.get("kind", torch.optim.AdamW)
+    if not callable(kind):
+        raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
+    given = {name: value for name, value in options.items() if name != "kind"}
+    known = inspect.signature(kind).parameters
+    any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    if unknown := [] if any_name else sorted(set(given) - set(known)):
+        has = ", ".join([*list(known)[1:], *_OURS])
+        raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
+    defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
+    tensors = [p[1] if isinstance(p, tuple) else p for p in params]
+    fusable = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
+    if defaults and fusable and not {"foreach", "differentiable"} & set(options):
+        defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
+    optimizer = kind([{"params": list(params)}], **defaults | given)
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise TypeError(
+            f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
+            "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
+        )
+    return optimizer
 
 
 def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:
@@ -180,3 +287,13 @@ def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict
 
 def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
     return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})
+
+
+def _version(parameter: Tensor) -> tuple[int, Tensor]:
+    """A parameter's version, and some of its values for optimisers that write to `.data`, which has no version."""
+    return parameter._version, local(parameter.detach()).reshape(-1)[:64].clone()
+
+
+def _is_still(parameter: Tensor, first: tuple[int, Tensor]) -> bool:
+    version, values = _version(parameter)
+    return version == first[0] and values.device == first[1].device and torch.equal(values, first[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, MomentTape, Tape
@@ -13,12 +14,18 @@ _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
 4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
 
+_SILENT_STEPS = 10
+"""Steps after which a layer that has never recorded anything is reported."""
+
 
 class Recorder:
-    """Attaches a tape to every layer, and reads and clears them all."""
+    """Attaches a tape to every layer, reads and clears them all, and notices layers that record nothing."""
 
     def __init__(self) -> None:
         self._tapes: dict[BinaryLayer, MomentTape | Tape] = {}
+        self._steps = 0
+        self._heard: set[BinaryLayer] = set()
+        self._reported: set[BinaryLayer] = set()
 
     def attach_tape(self, layer: BinaryLayer, projection: Projection | None, *, ranks: int, step: int) -> None:
         """Give a layer the tape that its projection needs in place of any earlier one; none without a projection.
@@ -67,3 +74,22 @@ class Recorder:
         """Drop the records of all layers."""
         for tape in self._tapes.values():
             tape.clear()
+
+    def silent(self, moved: set[BinaryLayer]) -> Iterator[str]:
+        """A message, given once, for every layer that could be trained but is not, after a step that `moved` others."""
+        self._steps += 1
+        self._heard |= moved
+        for layer in self._tapes:
+            if layer in moved or layer in self._reported or not layer.weight.requires_grad:
+                continue
+            if not layer.training:
+                reason = "is in evaluation mode, so it records nothing; call train() on it, or freeze its weight"
+            elif layer not in self._heard and self._steps >= _SILENT_STEPS:
+                reason = (
+                    f"has recorded nothing in {self._steps} steps: either no loss depends on it, or a module reads "
+                    "its .weight instead of calling it"
+                )
+            else:
+                continue
+            self._reported.add(layer)
+            yield f"{layer} is not trained: it {reason}"

@@ -60,7 +60,7 @@ class DistributedSolver(Solver):
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
     """The projection with a solver for several ranks; a warm one stays, because its last answers are known locally."""
     solver = projection.solver
-    if ranks.size == 1 or solver is None or solver.warm:
+    if solver is None or solver.warm:
         return projection
     return projection.with_solver(DistributedSolver(solver, ranks, sharded=sharded))
 
