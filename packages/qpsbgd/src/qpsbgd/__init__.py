@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qpsbgd.analysis.monitor import Monitor
     from qpsbgd.binarization import binarize
     from qpsbgd.nn import summary
     from qpsbgd.nn.saving import load
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         BinaryConnect,
         Bop,
         Checkpoint,
-        Monitor,
         ProxQuant,
         QuboDescent,
         StraightThrough,
@@ -52,7 +52,12 @@ _PACKAGES = ("analysis", "binarization", "deploy", "nn", "optim", "qubo", "solve
 def __getattr__(name: str) -> Any:
     # Not at the top: the command line must set OpenMP's wait policy before torch is loaded.
     if name in __all__:
-        homes = {"summary": "qpsbgd.nn", "load": "qpsbgd.nn.saving", "binarize": "qpsbgd.binarization"}
+        homes = {
+            "summary": "qpsbgd.nn",
+            "load": "qpsbgd.nn.saving",
+            "binarize": "qpsbgd.binarization",
+            "Monitor": "qpsbgd.analysis.monitor",
+        }
         return getattr(import_module(homes.get(name, "qpsbgd.optim")), name)
     if name in _PACKAGES:
         return import_module(f"qpsbgd.{name}")

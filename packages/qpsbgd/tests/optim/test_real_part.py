@@ -7,7 +7,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant, QuboDescent, check_claimed
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.recommend import schedule
+from qpsbgd.optim.functional import schedule
 
 OPTIMIZERS = {
     "ridge": lambda given, **options: QPSBGD(given, **options),

@@ -4,7 +4,8 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, recommend
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
-from qpsbgd.optim.recommend import DEEP, schedule
+from qpsbgd.optim.functional import schedule
+from qpsbgd.optim.recommend import DEEP
 
 
 def residual(blocks, *, norm=True, scale=None):

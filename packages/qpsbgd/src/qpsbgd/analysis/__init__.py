@@ -10,13 +10,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from qpsbgd.analysis.monitor import Observation
 from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
 from qpsbgd.nn.tape import LayerRecord, having, taped
 from qpsbgd.solvers import Solver, make_solver
 
-__all__ = ["DirectionTest", "FixedPoints", "FullBatch", "direction_test", "fixed_points", "full_batch"]
+__all__ = ["DirectionTest", "FixedPoints", "FullBatch", "Observation", "direction_test", "fixed_points", "full_batch"]
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]

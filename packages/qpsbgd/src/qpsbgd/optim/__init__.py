@@ -4,7 +4,6 @@ from qpsbgd.optim.baselines import BinaryConnect, Bop, ProxQuant, StraightThroug
 from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.claims import check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
-from qpsbgd.optim.monitor import Monitor, Observation
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.qubo_descent import QuboDescent
 from qpsbgd.optim.recommend import Recommendation, recommend
@@ -15,8 +14,6 @@ __all__ = [
     "Bop",
     "Checkpoint",
     "Minimum",
-    "Monitor",
-    "Observation",
     "ProxQuant",
     "QuboDescent",
     "Recommendation",

@@ -13,11 +13,12 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
+from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
 from qpsbgd.optim.options import OptionRules, plain
 from qpsbgd.optim.parameters import NO_LAYER, NamedTensor, ParameterSplit, check_weights
 from qpsbgd.optim.real_part import Real, RealGroups, RealPart
-from qpsbgd.optim.recommend import scale_unit, schedule
+from qpsbgd.optim.recommend import scale_unit
 from qpsbgd.optim.recorder import Recorder
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded

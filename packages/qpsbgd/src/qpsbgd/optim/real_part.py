@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.parameters import NamedTensor, ParameterSplit
-from qpsbgd.optim.recommend import REAL_RATE, schedule, vector_rate
+from qpsbgd.optim.recommend import REAL_RATE, vector_rate
 from qpsbgd.parallel.shards import local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 

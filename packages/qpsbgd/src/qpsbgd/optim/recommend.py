@@ -208,21 +208,6 @@ def vector_rate(steps: int | None) -> float:
     return min(high, low * (1.0 if steps is None else max(1.0, math.sqrt(LONG_RUN / steps))))
 
 
-def schedule(step: int, steps: int | None, warmup: float) -> float:
-    """The factor on the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
-
-    It is 0 after the last of `steps`, and always 1 if their number is unknown.
-    """
-    if steps is None:
-        return 1.0
-    if step >= steps:
-        return 0.0
-    rising = max(1, round(warmup * steps)) if warmup else 0
-    if step < rising:
-        return (step + 1) / rising
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
-
-
 def scale_unit(layer: BinaryLayer) -> float:
     """The learned scale at which outputs are as large as inputs; 1 at the default gain."""
     unit = 1 / (layer.gain * math.sqrt(_inputs(layer)))

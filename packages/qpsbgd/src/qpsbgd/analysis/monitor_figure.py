@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from qpsbgd.optim.monitor import Observation
+    from qpsbgd.analysis.monitor import Observation
 
 MOST_POINTS = 200
 """Points of a line: of more steps, means over as many neighbours as it takes."""

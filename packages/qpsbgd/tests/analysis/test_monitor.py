@@ -7,6 +7,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.optim import functional
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -197,15 +198,21 @@ def test_the_ridge_reports_its_penalty():
 def test_only_reported_steps_pay(kind, monkeypatch):
     model, reported = small_model(), []
     optimizer = MAKERS[kind](model)
-    plain, graphed = optimizer._graphs.step, []
-    monkeypatch.setattr(optimizer._graphs, "step", lambda *a, **k: graphed.append(len(reported)) or plain(*a, **k))
+    untimed = []
+
+    def step(updates, *clock, **options):
+        if not clock:
+            untimed.append(len(reported))
+        return functional.qpsbgd(updates, *clock, **options)
+
+    monkeypatch.setattr("qpsbgd.optim.qpsbgd.qpsbgd", step)
     with Monitor(model, optimizer, reported.extend, every=3):
         train(model, optimizer, range(7))
     train(model, optimizer, range(3))
     assert [one.step for one in reported] == [3, 3, 6, 6]
     assert optimizer.observers == []
-    # Reported steps are not replayed as a graph, all others may be.
-    assert graphed == [0, 0, 2, 2, 4, 4, 4, 4]
+    # Only reported steps are timed, for which they wait for the device.
+    assert untimed == [0, 0, 2, 2, 4, 4, 4, 4]
 
 
 def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():
@@ -445,7 +452,7 @@ def test_a_monitor_without_a_callback_collects_shows_lines_and_draws():
 
 
 def test_long_runs_are_drawn_as_means():
-    from qpsbgd.optim.monitor_figure import drawn
+    from qpsbgd.analysis.monitor_figure import drawn
 
     figure = drawn([], {step: float(step % 2) for step in range(1, 1001)})
     (line,) = figure.axes[0].get_lines()
