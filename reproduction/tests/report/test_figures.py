@@ -128,6 +128,13 @@ def test_what_cannot_be_drawn_is_named_in_one_line(kind, panel):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_numbers_too_large_for_axes_are_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"^a figure cannot be drawn: ") as refused:
+        svg(lambda: plot_panels(figure("lines", {"lines": [{"x": [1, 1e308], "y": [1, 2]}]})))
+    assert "\n" not in str(refused.value)
+
+
 def test_an_experiments_first_series_has_its_name_and_figures_theirs(toy, study):
     assert list(pictures(toy)) == ["toy"]
     assert list(pictures(study)) == ["study-graph", "study-map"]

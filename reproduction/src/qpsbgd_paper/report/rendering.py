@@ -38,10 +38,17 @@ _DPI = {"svg": 120, "png": 160, "pdf": 160}  # in an SVG, of the pictures inside
 
 
 def image(draw: Callable[[], Figure], kind: str) -> bytes:
-    """The figure that `draw` returns, drawn with our settings, as one of `KINDS`."""
+    """The figure that `draw` returns, drawn with our settings, as one of `KINDS`.
+
+    Raises:
+        ValueError: It cannot be drawn, such as one whose axes would end beyond the largest float.
+    """
+    data = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
-        data = io.BytesIO()
-        draw().savefig(data, format=kind, dpi=_DPI[kind], metadata=_NO_METADATA[kind])
+        try:
+            draw().savefig(data, format=kind, dpi=_DPI[kind], metadata=_NO_METADATA[kind])
+        except (ArithmeticError, IndexError, TypeError) as error:
+            raise ValueError(f"a figure cannot be drawn: {error!r}") from error
     return data.getvalue()
 
 

@@ -158,8 +158,10 @@ class _Graph:
         match operation.function:
             case "leaky relu":
                 return self.node("LeakyRelu", [x], alpha=operation.slope)
-            case "silu":
-                return self.node("Mul", [x, self.node("Sigmoid", [x])])
+            case "sigmoid" | "silu" as function:  # onnxruntime's own Sigmoid is 0 below −17.3
+                powers = self.node("Exp", [self.node("Neg", [x])])
+                above = x if function == "silu" else self.constant(1)
+                return self.node("Div", [above, self.node("Add", [powers, self.constant(1)])])
             case "hard sigmoid":
                 return self.node("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
             case "gelu":
@@ -170,7 +172,7 @@ class _Graph:
                 inner = self.node("Mul", [self.node("Add", [x, cube]), self.constant(np.sqrt(2 / np.pi))])
                 inner = self.node("Tanh", [inner])
             case function:
-                return self.node({"hard swish": "HardSwish", "sigmoid": "Sigmoid", "tanh": "Tanh"}[function], [x])
+                return self.node({"hard swish": "HardSwish", "tanh": "Tanh"}[function], [x])
         share = self.node("Mul", [self.node("Add", [inner, self.constant(1)]), self.constant(0.5)])
         return self.node("Mul", [x, share])
 
