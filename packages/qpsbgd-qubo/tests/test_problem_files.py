@@ -12,7 +12,7 @@ from lazy import Lazy
 from rewriting import rewritten
 
 from qpsbgd_qubo.assignments import solve
-from qpsbgd_qubo.files.compressed import MOST_BYTES, Arrays, gunzipped
+from qpsbgd_qubo.files.compressed import MOST_BYTES, Arrays, gunzip
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import bqm_problem, ising_problem, qubo_problem
 from qpsbgd_qubo.solvers import make_solver
@@ -480,7 +480,7 @@ def npy(shape, *, data=b"", descr="<f8"):
 def limit(request, monkeypatch):
     """The bytes that a compressed file may expand to, or a hundredth of them: readers count the same way."""
     most = MOST_BYTES if request.param == "as it is" else MOST_BYTES // 100
-    for reader in (gunzipped, Arrays.__init__):
+    for reader in (gunzip, Arrays.__init__):
         assert reader.__kwdefaults__["most"] == MOST_BYTES
         monkeypatch.setitem(reader.__kwdefaults__, "most", most)
     return most

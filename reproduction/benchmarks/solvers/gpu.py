@@ -20,7 +20,7 @@ from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 from qpsbgd_qubo import solve
 from qpsbgd_qubo.solvers.search.landscape import sign_start
-from qpsbgd_qubo.solvers.search.tensor_descent import improved
+from qpsbgd_qubo.solvers.search.tensor_descent import local_search
 
 BATCH, REPEATS = 100, 200
 INSTANCES = ("bqp 2500, 10 %", "random 2000, degree 20")
@@ -44,7 +44,7 @@ def projection():
         family = binary_map(inputs, grads, scale=scale)
 
         def descent(family=family):
-            return improved(family, sign_start(family), max_flips=64)
+            return local_search(family, sign_start(family), max_flips=64)
 
         yield {
             "scale": scale,

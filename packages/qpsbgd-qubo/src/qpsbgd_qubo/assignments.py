@@ -116,9 +116,9 @@ def solve(
     if maximize is not None:
         found = found.with_sense(maximize=maximize)
     if not until_interrupted:
-        return assigned(found, made)
+        return assignment(found, made)
     with best_on_interrupt() as interruption:
-        answer = assigned(found, made)
+        answer = assignment(found, made)
     answer.stats["interrupted"] = interruption.came
     return answer
 
@@ -164,26 +164,26 @@ def solve_many(
     if chosen.together and parallel is not None:
         raise TypeError(f"parallel is for solvers that work on one problem at a time; {solver!r} gets all together")
     if not until_interrupted:
-        return _all_assigned(models, chosen, parallel)
+        return _assignments(models, chosen, parallel)
     with best_on_interrupt() as interruption:
-        answers = _all_assigned(models, chosen, parallel)
+        answers = _assignments(models, chosen, parallel)
     for answer in answers:
         answer.stats["interrupted"] = interruption.came
     return answers
 
 
-def _all_assigned(problems: Sequence[Problem], solver: Solver, parallel: Callable[..., Any] | None) -> list[Assignment]:
+def _assignments(problems: Sequence[Problem], solver: Solver, parallel: Callable[..., Any] | None) -> list[Assignment]:
     if solver.together:
         solutions = solver.solve_all([problem.family for problem in problems])
         return [_assignment(*pair) for pair in zip(problems, solutions, strict=True)]
     if parallel is not None:
-        return list(parallel((assigned, (problem, solver), {}) for problem in problems))
+        return list(parallel((assignment, (problem, solver), {}) for problem in problems))
     with ThreadPoolExecutor(thread_count()) as pool, ended_by_exceptions():
         context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
-        return list(pool.map(lambda problem: context.copy().run(assigned, problem, solver), problems))
+        return list(pool.map(lambda problem: context.copy().run(assignment, problem, solver), problems))
 
 
-def assigned(problem: Problem, solver: Solver) -> Assignment:
+def assignment(problem: Problem, solver: Solver) -> Assignment:
     """The solver's answer; problems are made dense for solvers that need that.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from qpsbgd_qubo.assignments import Assignment, assigned
+from qpsbgd_qubo.assignments import Assignment, assignment
 from qpsbgd_qubo.files.atomic import check_new, check_writable
 from qpsbgd_qubo.files.visible import visible
 from qpsbgd_qubo.problem_files import FORMATS, assignment_text, read_problem, save_assignment
@@ -110,7 +110,7 @@ def _answer(problem: Problem, solver: Solver, name: str) -> tuple[Assignment, bo
     show(0.0, -1, math.inf)
     try:
         with best_on_interrupt(show) as interruption:
-            return assigned(problem, solver), interruption.came
+            return assignment(problem, solver), interruption.came
     finally:
         if terminal:
             sys.stderr.write("\r\x1b[K")

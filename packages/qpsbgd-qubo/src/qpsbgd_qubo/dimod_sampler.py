@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd_qubo.assignments import assigned
+from qpsbgd_qubo.assignments import assignment
 from qpsbgd_qubo.problems import Problem, bqm_problem
 from qpsbgd_qubo.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
@@ -90,7 +90,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         # One that counts what it spends goes on counting.
         changed = getattr(solver, "with_parameters", functools.partial(dataclasses.replace, solver))
         solvers = [solver] if first is None else [changed(seed=first + read) for read in range(num_reads)]
-        answers = [assigned(problem, each) for each in solvers]
+        answers = [assignment(problem, each) for each in solvers]
         answers.sort(key=lambda answer: answer.value)
         samples = np.stack([problem.values(answer.spins)[:, 0] for answer in answers])
         return dimod.SampleSet.from_samples_bqm(

@@ -20,7 +20,7 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.files.atomic import writing
-from qpsbgd_qubo.files.compressed import Arrays, gunzipped
+from qpsbgd_qubo.files.compressed import Arrays, gunzip
 from qpsbgd_qubo.files.visible import visible
 from qpsbgd_qubo.formats.beasley import check_number, read_beasley
 from qpsbgd_qubo.formats.bqm import read_bqm
@@ -74,11 +74,11 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
     if named in ("bqm", "npz"):
         check_number(number)
         with path.open("rb") as stream:
-            plain = io.BytesIO(gunzipped(stream).read()) if path.suffix == ".gz" else stream
+            plain = io.BytesIO(gunzip(stream).read()) if path.suffix == ".gz" else stream
             problem = read_bqm(plain.read()) if named == "bqm" else _npz_problem(Arrays(plain))
         return dataclasses.replace(problem, format=named)
     file = TextFile(path)
-    with file.opened() as lines:
+    with file.open_text() as lines:
         begin = next((line for line in lines if line.strip()), "")
     fields = len(next(file.data(), (0, ""))[1].split())  # of the first line that is no comment
     is_matrix = named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER))

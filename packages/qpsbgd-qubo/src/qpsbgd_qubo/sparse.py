@@ -43,7 +43,7 @@ class SparseIsing:
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        linear, couplings, offset = _checked(self.linear, self.couplings, self.offset)
+        linear, couplings, offset = _check_parts(self.linear, self.couplings, self.offset)
         n = len(linear)
         _check_count(n)
         indptr, indices = (_whole(part, name) for part, name in ((self.indptr, "indptr"), (self.indices, "indices")))
@@ -88,14 +88,14 @@ class SparseIsing:
             ValueError: An index is out of range, a shape does not fit, or a value is not finite.
         """
         rows, cols, values = _entries(n, rows, cols, values)
-        linear, values, offset = _checked(np.zeros(n) if linear is None else linear, values, offset)
+        linear, values, offset = _check_parts(np.zeros(n) if linear is None else linear, values, offset)
         if linear.shape != (n,):
             raise ValueError(f"linear must have shape (n,) = ({n},), got {linear.shape}")
         loops = rows == cols
         if loops.any():
             offset += float(values[loops].sum())
             rows, cols, values = rows[~loops], cols[~loops], values[~loops]
-        return cls._of_pairs(n, *_summed(n, rows, cols, values), linear, offset)
+        return cls._of_pairs(n, *_sum_duplicates(n, rows, cols, values), linear, offset)
 
     @classmethod
     def from_qubo(cls, n: int, rows: Any, cols: Any, values: Any, offset: float = 0.0) -> SparseIsing:
@@ -105,12 +105,12 @@ class SparseIsing:
         Raises as `from_edges`.
         """
         rows, cols, values = _entries(n, rows, cols, values)
-        _, values, offset = _checked(np.zeros(n), values, offset)
+        _, values, offset = _check_parts(np.zeros(n), values, offset)
         loops = rows == cols
         diagonal = np.bincount(rows[loops], values[loops], minlength=n)
         if loops.any():
             rows, cols, values = rows[~loops], cols[~loops], values[~loops]
-        rows, cols, values = _summed(n, rows, cols, values)
+        rows, cols, values = _sum_duplicates(n, rows, cols, values)
         quarters = values / 4
         linear = diagonal / 2 + np.bincount(rows, quarters, minlength=n) + np.bincount(cols, quarters, minlength=n)
         return cls._of_pairs(n, rows, cols, quarters, linear, offset + diagonal.sum() / 2 + quarters.sum())
@@ -138,10 +138,10 @@ class SparseIsing:
         right = places + np.repeat(indptr[:-1] + lower - (np.cumsum(upper) - upper), upper)
         indices[left], couplings[left] = rows[turned], values[turned]
         indices[right], couplings[right] = cols, values
-        return cls._trusted(indptr, indices, couplings, linear, float(offset))
+        return cls._unchecked(indptr, indices, couplings, linear, float(offset))
 
     @classmethod
-    def _trusted(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:
+    def _unchecked(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:
         """A problem from parts that are known to be valid: nothing is checked or converted."""
         problem = object.__new__(cls)
         problem._set(indptr, indices, couplings, linear, offset)
@@ -198,7 +198,7 @@ class SparseIsing:
             return NotImplemented
         couplings, linear = self.couplings * factor, self.linear * factor
         check_sums(couplings, linear, self.offset * factor)
-        return SparseIsing._trusted(self.indptr, self.indices, couplings, linear, self.offset * factor)
+        return SparseIsing._unchecked(self.indptr, self.indices, couplings, linear, self.offset * factor)
 
     __rmul__ = __mul__
 
@@ -271,7 +271,7 @@ def _check_range(indices: Array, n: int, *, name: str) -> None:
         raise ValueError(f"{name} must be from 0 to n - 1 = {n - 1}, got {wrong}")
 
 
-def _checked(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, float]:
+def _check_parts(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, float]:
     linear, values, offset = real(linear, "linear", 1), real(values, "couplings", 1), real(offset, "offset", 0)
     if not len(linear):
         raise ValueError("a problem must have at least one variable, but this one has none")
@@ -305,7 +305,7 @@ def check_sums(couplings: Array, linear: Array, offset: float) -> None:
         )
 
 
-def _summed(n: int, rows: Array, cols: Array, values: Array) -> tuple[Array, Array, Array]:
+def _sum_duplicates(n: int, rows: Array, cols: Array, values: Array) -> tuple[Array, Array, Array]:
     """Pairs as i < j in ascending order, those that come several times added up and those of zero left out."""
     rows, cols = np.minimum(rows, cols), np.maximum(rows, cols)
     keys = rows * n + cols

@@ -16,9 +16,9 @@ pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
-from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes
+from qpsbgd_qubo.annealers.packing import chain_spins, embed, pack, votes
 from qpsbgd_qubo.annealers.tile_search import Search
-from qpsbgd_qubo.annealers.tiles import Tile, largest_clique, tiles_of
+from qpsbgd_qubo.annealers.tiles import CliqueEmbedding, largest_clique, tiles_of
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 from qpsbgd_qubo.ising import Ising
 
@@ -85,7 +85,7 @@ def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
     def refuse(*_):
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(tiles_module, "_searched", refuse)
+    monkeypatch.setattr(tiles_module, "_search_in_process", refuse)
     again = tiles_of(Chip.of(mock()), 10, folder=cache)
     assert [tile.chains() for tile in again] == [tile.chains() for tile in first]
 
@@ -123,7 +123,7 @@ def test_chips_with_other_graphs_have_other_keys():
 def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monkeypatch):
     """The third step ends the process; the tiles of the others are found all the same."""
     chip = Chip.of(mock("zephyr", 3))
-    whole, complete = tiles_module._searched(chip, 16)
+    whole, complete = tiles_module._search_in_process(chip, 16)
     assert complete
     deadly = (
         "import json, os, runpy, sys\n"
@@ -137,17 +137,17 @@ def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monke
         "print(json.dumps(search.tiles(json.loads(request)['spins'])))\n"
     )
     monkeypatch.setattr(tiles_module, "_LAUNCH", deadly)
-    found, complete = tiles_module._searched(chip, 16)
+    found, complete = tiles_module._search_in_process(chip, 16)
     assert found
     assert not complete
     assert found != whole
-    assert_disjoint_cliques([Tile.of(chains, chip) for chains in found], chip, 16)
+    assert_disjoint_cliques([CliqueEmbedding.of(chains, chip) for chains in found], chip, 16)
 
 
 def test_a_search_that_cannot_work_says_why(monkeypatch):
     monkeypatch.setattr(tiles_module, "_LAUNCH", "raise SystemExit('no such luck')")
     with pytest.raises(RuntimeError, match="no such luck"):
-        tiles_module._searched(Chip.of(mock("pegasus", 2)), 3)
+        tiles_module._search_in_process(Chip.of(mock("pegasus", 2)), 3)
 
 
 def test_the_search_loads_neither_torch_nor_our_package():
@@ -197,7 +197,7 @@ def test_an_embedded_column_has_the_columns_energies_times_one_factor(cache):
     couplings = couplings + couplings.T
     np.fill_diagonal(couplings, 0)
     ising = Ising(3 * generator.standard_normal(16), couplings)
-    fields, values = embedded(ising, tile, chip, chain_strength=1.0)
+    fields, values = embed(ising, tile, chip, chain_strength=1.0)
     edges = np.concatenate([tile.chain_edges, tile.cross_edges])
     vectors = 2 * generator.integers(0, 2, (6, 16)) - 1
     ours = np.array([ising.fields @ g + g @ couplings @ g / 2 for g in vectors])
@@ -219,7 +219,7 @@ def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, 
     couplings = generator.standard_normal((16, 16))
     couplings = couplings + couplings.T
     ising = Ising(h_size * generator.standard_normal(16), couplings)
-    fields, values = embedded(ising, tile, chip, chain_strength=chain_strength)
+    fields, values = embed(ising, tile, chip, chain_strength=chain_strength)
     inner, cross = np.split(values, [len(tile.chain_edges)])
     edges = np.concatenate([tile.chain_edges, tile.cross_edges])
     sums = np.bincount(edges.ravel(), weights=np.repeat(values, 2))
@@ -236,7 +236,7 @@ def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, 
 def test_a_column_of_zeros_can_be_embedded(cache):
     chip = Chip.of(mock())
     tile = tiles_of(chip, 3, folder=cache)[0]
-    fields, values = embedded(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
+    fields, values = embed(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
     assert not fields.any()
     assert np.isfinite(values).all()
 
@@ -259,14 +259,14 @@ def test_broken_chains_follow_the_majority_and_ties_the_energy():
     lengths = np.array([3, 2, 2])
     sums = np.array([[1, 0, 0]])  # two against one for +, and two ties
     free = {"quadratic": np.zeros((3, 3)), "linear": linear}
-    assert decided(sums, lengths, repair="majority", **free).tolist() == [[1, 1, -1]]
-    assert decided(sums, lengths, repair="energy", **free).tolist() == [[-1, 1, -1]]
+    assert chain_spins(sums, lengths, repair="majority", **free).tolist() == [[1, 1, -1]]
+    assert chain_spins(sums, lengths, repair="energy", **free).tolist() == [[-1, 1, -1]]
 
 
 def test_broken_chains_follow_the_couplings_of_those_already_set():
     """Two undecided spins that want to be equal; the second has the stronger field, so the first follows it."""
     quadratic = np.array([[0.0, -1.0], [-1.0, 0.0]])
-    found = decided(
+    found = chain_spins(
         np.zeros((1, 2), int), np.array([2, 2]), quadratic=quadratic, linear=np.array([[0.5, -1.0]]), repair="energy"
     )
     assert found.tolist() == [[1, 1]]
@@ -283,17 +283,17 @@ def test_votes_are_sums_over_chains(cache):
 @pytest.mark.parametrize("chains", [[[0], [0]], [[-5], [1]], [[], [1]]])
 def test_chains_that_are_not_a_clique_are_refused(chains):
     with pytest.raises(ValueError, match="tile's"):
-        Tile.of(chains, Chip.of(mock("pegasus", 2)))
+        CliqueEmbedding.of(chains, Chip.of(mock("pegasus", 2)))
 
 
 def test_chains_in_pieces_or_without_a_coupler_are_refused():
     chip = Chip.of(mock("pegasus", 2))
     near = chip.neighbours
     a, b, c = next((a, b, c) for a in sorted(near) for b in sorted(near[a]) for c in sorted(near[b] - near[a] - {a}))
-    assert len(Tile.of([[a, b], [c]], chip).lengths) == 2
+    assert len(CliqueEmbedding.of([[a, b], [c]], chip).lengths) == 2
     for chains in ([[a, c], [b]], [[a], [c]]):
         with pytest.raises(ValueError, match="must be connected, and every two of them coupled"):
-            Tile.of(chains, chip)
+            CliqueEmbedding.of(chains, chip)
 
 
 def test_a_chip_states_its_times():
@@ -316,9 +316,9 @@ def test_a_chip_states_its_times():
 
 def test_a_chip_survives_its_description():
     chip = Chip.of(mock())
-    again = Chip.from_description(json.loads(json.dumps(chip.described())))
+    again = Chip.from_description(json.loads(json.dumps(chip.description())))
     assert again.key == chip.key
-    assert again.described() == chip.described()
+    assert again.description() == chip.description()
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "[" * 100000])
@@ -343,7 +343,7 @@ def test_an_empty_or_endless_file_of_tiles_is_not_believed(tmp_path, content):
     ],
 )
 def test_a_description_of_no_chip_is_refused(changed, said):
-    described = Chip.of(VirtualChip(size=2)).described()
+    described = Chip.of(VirtualChip(size=2)).description()
     assert Chip.from_description(described | {"h_range": [0, 0]}).h_range == (0, 0)
     with pytest.raises(ValueError, match=said):
         Chip.from_description(described | changed)

@@ -76,7 +76,7 @@ def test_a_replay_gives_the_recorded_answers_and_uses_no_chip(record, monkeypatc
         raise AssertionError("used")
 
     monkeypatch.setattr(VirtualChip, "__init__", refuse)
-    monkeypatch.setattr(tiles, "_searched", refuse)
+    monkeypatch.setattr(tiles, "_search_in_process", refuse)
     solver = Replay(path)
     for family, answer in zip(families, spins, strict=True):
         solution = solver.solve(family)

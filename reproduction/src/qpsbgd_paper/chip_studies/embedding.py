@@ -15,7 +15,7 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.packing import pack
-from qpsbgd_qubo.annealers.tiles import Tile, tiles_of
+from qpsbgd_qubo.annealers.tiles import CliqueEmbedding, tiles_of
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
 FAINT, TEXT = -1, -2
@@ -158,7 +158,7 @@ def _problem(coupled: np.ndarray[Any, Any], columns: int) -> Result:
     return {"nodes": _rounded(nodes), "edges": edges, "colours": [*spins], "labels": [str(spin + 1) for spin in spins]}
 
 
-def _central(tiles: Sequence[Tile], chip: Chip) -> list[Tile]:
+def _central(tiles: Sequence[CliqueEmbedding], chip: Chip) -> list[CliqueEmbedding]:
     """The tiles, those in the middle of the chip first."""
     at = places(chip)
     middle = np.mean([*at.values()], axis=0)
@@ -167,7 +167,7 @@ def _central(tiles: Sequence[Tile], chip: Chip) -> list[Tile]:
     )
 
 
-def _window(tiles: Sequence[Tile], chip: Chip) -> Result:
+def _window(tiles: Sequence[CliqueEmbedding], chip: Chip) -> Result:
     """Tiles, and all qubits and couplers around them in grey."""
     at = places(chip)
     spin_of = {

@@ -123,7 +123,7 @@ class Figure(TypedDict, total=False):
     shows_data: bool
 
 
-class Tile(TypedDict):
+class CliqueEmbedding(TypedDict):
     """A number that a newcomer wants, large, and the sentence below it."""
 
     value: str
@@ -146,7 +146,7 @@ SummaryFile = TypedDict(
         "made with": dict[str, str] | None,
         "seconds of training": Annotated[float, Field(ge=0, le=1e12)],
         "headline": str,
-        "tiles": list[Tile],
+        "tiles": list[CliqueEmbedding],
         "metrics": list[Metric],
         "series": list[Series],
         "cases": list[Case],

@@ -39,7 +39,7 @@ class Estimate:
         return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 
 
-def charged(timing: Mapping[str, float], *, estimate: float) -> float:
+def seconds_charged(timing: Mapping[str, float], *, estimate: float) -> float:
     """Seconds to count for an answer: the largest of what the service reports in microseconds and of the estimate.
 
     A limit on money must not depend on a report that may be missing, NaN, negative or in the wrong unit.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from qpsbgd_qubo.annealers.reads import Reads, Samples
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Answer
-from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of
+from qpsbgd_qubo.annealers.tiles import CliqueEmbedding, check_tiles, largest_clique, tiles_of
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
 
@@ -103,15 +104,15 @@ class ChipSolver(ServiceSolver):
         return Estimate(times * len(jobs), times * sum(job.seconds for job in jobs))
 
     def _header(self, sampler: Any) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in DECIDING}, "chip": Chip.of(sampler).described()}
+        return {**{name: getattr(self, name) for name in DECIDING}, "chip": Chip.of(sampler).description()}
 
     def _chip_in_use(self) -> Chip:
         sampler = self.connect()
         return self._session.once("chip", lambda: Chip.of(sampler))
 
-    def _tiles(self, spins: int) -> tuple[Tile, ...]:
+    def _tiles(self, spins: int) -> tuple[CliqueEmbedding, ...]:
         """The chip's tiles for columns of so many spins, at least one."""
-        tiles = self._session.once(("tiles", spins), lambda: self._found_tiles(spins))
+        tiles = self._session.once(("tiles", spins), lambda: self._find_tiles(spins))
         if not tiles:
             chip = self._chip_in_use()
             raise ValueError(
@@ -121,12 +122,12 @@ class ChipSolver(ServiceSolver):
             )
         return tiles
 
-    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
+    def _find_tiles(self, spins: int) -> tuple[CliqueEmbedding, ...]:
         link, chip = self._link(), self._chip_in_use()
         kept = link.tiles.get(spins) if isinstance(link, Recording) else None
         if kept is not None:
             try:
-                return checked_tiles(kept, chip, spins)
+                return check_tiles(kept, chip, spins)
             except (TypeError, ValueError) as error:
                 raise RecordingError(f"{self.record} has tiles that do not fit its chip: {error}") from error
         tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
@@ -134,14 +135,14 @@ class ChipSolver(ServiceSolver):
             link.keep_tiles(spins, [tile.chains() for tile in tiles])
         return tiles
 
-    def _tilings(self, sizes: set[int]) -> dict[int, tuple[Tile, ...]]:
+    def _tilings(self, sizes: set[int]) -> dict[int, tuple[CliqueEmbedding, ...]]:
         """The tiles for columns of every size; of many sizes, several share those of a larger one."""
         if len(sizes) <= OWN_TILES:
             return {size: self._tiles(size) for size in sizes}
         tilings = {}
         for size in sorted(sizes):
             larger = next((step for step in SHARED_TILES if step >= size), size)
-            shared = self._session.once(("tiles", larger), lambda larger=larger: self._found_tiles(larger))
+            shared = self._session.once(("tiles", larger), partial(self._find_tiles, larger))
             tilings[size] = tuple(tile.first(size) for tile in shared) or self._tiles(size)
         return tilings
 

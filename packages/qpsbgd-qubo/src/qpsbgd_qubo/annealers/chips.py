@@ -80,13 +80,13 @@ class Chip:
         digest = hashlib.sha256(repr((self.topology, self.shape)).encode() + graph.tobytes()).hexdigest()
         return f"{'-'.join(map(str, (self.topology, *self.shape)))}-{digest[:20]}"
 
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """All attributes in a form that fits into JSON; `Chip.from_description` is the way back."""
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:
-        """The chip that `described` describes."""
+        """The chip that `description` describes."""
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
         lists["couplers"] = tuple((a, b) for a, b in description["couplers"])
         chip = cls(**{**description, **lists})

@@ -14,17 +14,17 @@ import numpy as np
 
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.submissions import Answer, Submission
-from qpsbgd_qubo.annealers.tiles import Tile
+from qpsbgd_qubo.annealers.tiles import CliqueEmbedding
 from qpsbgd_qubo.ising import Ising
 from qpsbgd_qubo.kernels import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class ChipLayout:
     """What goes to the chip together: columns, each on a tile of its own."""
 
     columns: tuple[int, ...]  # the columns' numbers, one per tile; a column with several tiles comes several times
-    tiles: tuple[Tile, ...]  # their tiles, which share no qubits
+    tiles: tuple[CliqueEmbedding, ...]  # their tiles, which share no qubits
 
     @functools.cached_property
     def qubits(self) -> Array:
@@ -41,7 +41,9 @@ class Sheet:
         return np.concatenate(parts)
 
 
-def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies: int = 1) -> list[Sheet]:
+def pack(
+    sizes: Sequence[int], tilings: Mapping[int, Sequence[CliqueEmbedding]], *, copies: int = 1
+) -> list[ChipLayout]:
     """As few sheets as a greedy filling needs for columns of these sizes; every column is on exactly one of them.
 
     `tilings` holds disjoint tiles for every size, at least one each. Wide columns come first: they leave room for
@@ -54,7 +56,7 @@ def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies:
     while waiting:
         left = {size: list(reversed(tilings[size])) for size in set(sizes)}
         used: set[int] = set()
-        placed: list[tuple[int, Tile]] = []
+        placed: list[tuple[int, CliqueEmbedding]] = []
         later = []
         for column in waiting:
             tile = _take(left[sizes[column]], used)
@@ -67,12 +69,12 @@ def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies:
             again = [(column, _take(left[sizes[column]], used)) for column in here]
             placed += [(column, tile) for column, tile in again if tile is not None]
         columns, tiles = zip(*placed, strict=True)
-        sheets.append(Sheet(columns, tiles))
+        sheets.append(ChipLayout(columns, tiles))
         waiting = later
     return sheets
 
 
-def _take(tiles: list[Tile], used: set[int]) -> Tile | None:
+def _take(tiles: list[CliqueEmbedding], used: set[int]) -> CliqueEmbedding | None:
     """The next tile that is still free, removed from the list; its qubits are then in use."""
     while tiles:
         tile = tiles.pop()
@@ -82,7 +84,7 @@ def _take(tiles: list[Tile], used: set[int]) -> Tile | None:
     return None
 
 
-def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> tuple[Array, Array]:
+def embed(ising: Ising, tile: CliqueEmbedding, chip: Chip, *, chain_strength: float) -> tuple[Array, Array]:
     """Fields (q,) and couplings (c + k,) of a tile, as large as the chip's ranges allow.
 
     A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. Everything on a tile is
@@ -118,12 +120,12 @@ def fit(values: Array, bounds: tuple[float, float]) -> float:
     return min(bounds[0] / low if low < 0 else np.inf, bounds[1] / high if high > 0 else np.inf)
 
 
-def votes(spins: Array, tile: Tile) -> Array:
+def votes(spins: Array, tile: CliqueEmbedding) -> Array:
     """Sum of every chain's qubits: (reads, q) → (reads, n); a chain is unbroken where that is ± its length."""
     return np.add.reduceat(spins.astype(np.int64), tile.starts, axis=1)
 
 
-def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
+def chain_spins(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
     """Spins of every read from the votes of its chains, both (reads, n), and the chains' lengths, (n,) or (reads, n).
 
     An unbroken chain gives its spin. With repair "majority" broken chains follow most of their qubits, and ties are
@@ -149,7 +151,7 @@ def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, re
 class Job:
     """A sheet, and how it is to be sent."""
 
-    sheet: Sheet  # the columns and their tiles
+    sheet: ChipLayout  # the columns and their tiles
     parameters: Mapping[str, Any]  # of a submission, such as `num_reads`
     seconds: float  # estimated QPU time of a submission
 
@@ -158,7 +160,7 @@ class Job:
 class Planned:
     """A submission, and what is needed to read its answer."""
 
-    sheet: Sheet  # the columns and their tiles
+    sheet: ChipLayout  # the columns and their tiles
     gauges: tuple[Array, ...]  # the spin reversal of every tile, ±1, each of shape (n,)
     submission: Submission  # what is sent
 
@@ -182,7 +184,7 @@ def plan(
             signs = (2 * generator.integers(0, 2, size=n) - 1 if spin_reversals else np.ones(n, int) for n in sizes)
             gauges = tuple(signs)
             parts = [
-                embedded(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
+                embed(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
                 for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
             ]
             fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))

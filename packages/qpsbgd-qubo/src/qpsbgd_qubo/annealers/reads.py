@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.annealers.packing import decided
+from qpsbgd_qubo.annealers.packing import chain_spins
 from qpsbgd_qubo.arrays import cast
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.ising import ising_columns
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers.search.single_flips import improved
+from qpsbgd_qubo.solvers.search.single_flips import local_search
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,30 +47,30 @@ class Reads:
 
     def best(self, *, repair: str, descent: bool) -> Solution:
         """The read of lowest energy of every column, with what the chip did in `stats`."""
-        column, wide, every, stats = self._repaired(repair)
+        column, wide, every, stats = self._repair(repair)
         energies = wide.energies(every)
         shift = float(self.family.numpy().double().offset.mean())
         stats["chip_energy"] = float(energies[self._first(energies, column)].mean()) + shift
         stats["read_energy"] = float(energies.mean()) + shift
         if descent:
-            lowered = improved(wide, every)
+            lowered = local_search(wide, every)
             every, energies, stats["flips"] = lowered.spins, lowered.energies, lowered.stats["flips"]
         return Solution.of(self.family, every[:, self._first(energies, column)], **stats)
 
     def all(self, *, repair: str, descent: bool) -> Samples:
         """Every read, in the order of the submissions; per column as many as the column with the fewest has."""
-        column, wide, every, stats = self._repaired(repair)
+        column, wide, every, stats = self._repair(repair)
         if descent:
-            every = improved(wide, every).spins
+            every = local_search(wide, every).spins
         rows = np.stack([np.flatnonzero(column == number)[: stats["reads"]] for number in range(column.max() + 1)])
         spins = cast(np.ascontiguousarray(every[:, rows].transpose(2, 0, 1)), self.family.linear)
         return Samples(spins, self.family.energies(spins), stats)
 
-    def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Array, dict[str, Any]]:
+    def _repair(self, repair: str) -> tuple[Array, QuboFamily, Array, dict[str, Any]]:
         """The column of every read, all reads as columns of one family, their spins (n, reads), and stats of chains."""
         column, votes, lengths = (np.concatenate(part) for part in zip(*self._added, strict=True))
         linear = self._linear.T[column]
-        spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
+        spins = chain_spins(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
         wide = QuboFamily.trusted(self._quadratic, linear.T.copy(), np.zeros(len(column)))
         stats: dict[str, Any] = {
             "reads": int(np.bincount(column).min()),

@@ -83,7 +83,7 @@ class Recording(Link):
         """Recorded answers first, then live ones; each counts once, however often it is given."""
         known = max(0, min(len(problems), len(self) - self._position))
         for problem in problems[:known]:
-            answer = self._recorded(problem)
+            answer = self._next_answer(problem)
             self._position += 1
             budget.count_recorded(self.path, self._position, answer.seconds)
             yield answer
@@ -129,7 +129,7 @@ class Recording(Link):
             )
         self._position = position
 
-    def _recorded(self, problem: Submission) -> Answer:
+    def _next_answer(self, problem: Submission) -> Answer:
         query = "SELECT digest, structure, parameters, reads, spins, timing, seconds FROM answers WHERE number = ?"
         with transaction(self.path, _KIND) as connection:
             row = connection.execute(query, (self._position + 1,)).fetchone()

@@ -14,7 +14,7 @@ from qpsbgd_qubo.annealers.hybrid_solver import LIMITS, HybridSolver
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Link, Live
-from qpsbgd_qubo.annealers.tiles import Tile
+from qpsbgd_qubo.annealers.tiles import CliqueEmbedding
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import POSITIVE
@@ -104,11 +104,11 @@ class _FromFile(ServiceSolver):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _ChipFromFile(_FromFile, ChipSolver):
-    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
+    def _find_tiles(self, spins: int) -> tuple[CliqueEmbedding, ...]:
         link = self._link()
         if isinstance(link, Recording) and spins not in link.tiles:
             raise RecordingError(f"{link.path} has no layer of {spins} inputs; replay the model that was recorded")
-        return super()._found_tiles(spins)
+        return super()._find_tiles(spins)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

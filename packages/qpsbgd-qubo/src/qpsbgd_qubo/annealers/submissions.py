@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.annealers.budget import Bill, Budget, charged
+from qpsbgd_qubo.annealers.budget import Bill, Budget, seconds_charged
 from qpsbgd_qubo.kernels import Array
 
 try:
@@ -93,7 +93,7 @@ class Answer:
     # The service's own account in microseconds: a chip charges for `qpu_access_time`, the hybrid solver for
     # `charge_time`
     timing: Mapping[str, float]
-    seconds: float  # QPU time that is counted for it; see `budget.charged`
+    seconds: float  # QPU time that is counted for it; see `budget.seconds_charged`
 
 
 class Link(ABC):
@@ -136,7 +136,7 @@ class Live(Link):
         """Sends all, then waits for one after the other."""
         bills = budget.reserve([problem.seconds for problem in problems])
         try:
-            pending = [self._sent(problem, bill) for problem, bill in zip(problems, bills, strict=True)]
+            pending = [self._send(problem, bill) for problem, bill in zip(problems, bills, strict=True)]
             for at, (problem, sent) in enumerate(zip(problems, pending, strict=True)):
                 for attempt in range(self._retries + 1):
                     try:
@@ -152,14 +152,14 @@ class Live(Link):
                     budget.give_up([bills[at]])
                     (bills[at],) = budget.reserve([problem.seconds])
                     time.sleep(pause)
-                    sent = self._sent(problem, bills[at])
-                seconds = charged(timing, estimate=problem.seconds)
+                    sent = self._send(problem, bills[at])
+                seconds = seconds_charged(timing, estimate=problem.seconds)
                 budget.settle(bills[at], seconds)
                 yield Answer(spins, timing, seconds)
         finally:
             budget.give_up(bills)
 
-    def _sent(self, problem: Submission, bill: Bill) -> Any:
+    def _send(self, problem: Submission, bill: Bill) -> Any:
         """The sampler's answer, which may still be on its way, or the passing fault that it met at once."""
         known = self._sampler.parameters or {}
         # Only chips rescale problems or merge equal reads; a sampler that does not know these options does neither.

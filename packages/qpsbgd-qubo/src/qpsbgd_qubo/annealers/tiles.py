@@ -30,7 +30,7 @@ _LAUNCH = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class CliqueEmbedding:
     """A clique of n chains: every spin is a chain of coupled qubits, and every two chains are coupled.
 
     Positions count the tile's qubits, chain after chain.
@@ -45,7 +45,7 @@ class Tile:
     share: Array  # the part of its two spins' coupling that each of those carries, shape (k,)
 
     @classmethod
-    def of(cls, chains: Sequence[Sequence[int]], chip: Chip) -> Tile:
+    def of(cls, chains: Sequence[Sequence[int]], chip: Chip) -> CliqueEmbedding:
         """The tile of these chains, shortest first."""
         chains = sorted(chains, key=len)
         qubits = [qubit for chain in chains for qubit in chain]
@@ -70,13 +70,13 @@ class Tile:
             share=np.array([1 / counts[spin[a], spin[b]] for a, b in cross]),
         )
 
-    def first(self, spins: int) -> Tile:
+    def first(self, spins: int) -> CliqueEmbedding:
         """The clique of the first, shortest chains."""
         if spins == len(self.lengths):
             return self
         end = int(self.starts[spins])
         inner, cross = ((edges < end).all(1) for edges in (self.chain_edges, self.cross_edges))
-        return Tile(
+        return CliqueEmbedding(
             qubits=self.qubits[:end],
             spin=self.spin[:end],
             starts=self.starts[:spins],
@@ -96,7 +96,7 @@ class Tile:
         return frozenset(self.qubits.tolist())
 
 
-def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Tile, ...]:
+def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[CliqueEmbedding, ...]:
     """Disjoint tiles of `spins` chains on the chip, in the order of a scan over it; empty where none fits.
 
     The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder` (by default
@@ -105,20 +105,20 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
     """
     if spins not in chip.tilings:
         path = (cache_folder() / "tiles" if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
-        chip.tilings[spins] = _kept_or_searched(chip, spins, path)
-    tiles: tuple[Tile, ...] = chip.tilings[spins]
+        chip.tilings[spins] = _load_or_search(chip, spins, path)
+    tiles: tuple[CliqueEmbedding, ...] = chip.tilings[spins]
     return tiles
 
 
-def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
+def _load_or_search(chip: Chip, spins: int, path: Path) -> tuple[CliqueEmbedding, ...]:
     # Without such a file, or with a damaged one: search, and write a new one.
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        if kept := checked_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins):
+        if kept := check_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins):
             return kept
     found, whole = _single_qubits(chip, spins) if spins <= _NATIVE else [], True
     if not found:
-        found, whole = _searched(chip, spins)
-    tiles = checked_tiles(found, chip, spins)
+        found, whole = _search_in_process(chip, spins)
+    tiles = check_tiles(found, chip, spins)
     if not (tiles and whole):
         return tiles  # a search that skipped steps may find more another time
     with contextlib.suppress(OSError):  # a read-only home folder only costs a search per process
@@ -131,7 +131,7 @@ def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
 def largest_clique(chip: Chip) -> int:
     """The spins of the largest clique on the chip."""
     if "largest" not in chip.tilings:
-        chip.tilings["largest"] = int(_searched(chip, None)[0])
+        chip.tilings["largest"] = int(_search_in_process(chip, None)[0])
     largest: int = chip.tilings["largest"]
     return largest
 
@@ -140,23 +140,23 @@ def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
     """Disjoint cliques whose chains are single qubits: for every qubit in turn the first that is still free."""
     free = set(chip.qubits)
 
-    def grown(clique: list[int]) -> list[int]:
+    def grow(clique: list[int]) -> list[int]:
         if len(clique) == spins:
             return clique
         common = frozenset.intersection(*(chip.neighbours[qubit] for qubit in clique)) & free
         candidates = sorted(qubit for qubit in common if qubit > clique[-1])
-        return next(filter(None, (grown([*clique, qubit]) for qubit in candidates)), [])
+        return next(filter(None, (grow([*clique, qubit]) for qubit in candidates)), [])
 
     found = []
     for qubit in chip.qubits:
-        clique = grown([qubit]) if qubit in free else []
+        clique = grow([qubit]) if qubit in free else []
         if clique:
             found.append([[member] for member in clique])
             free.difference_update(clique)
     return found
 
 
-def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
+def _search_in_process(chip: Chip, spins: int | None) -> tuple[Any, bool]:
     """What `tile_search` finds in a separate process, without the steps that crash it; and whether none did."""
     if importlib.util.find_spec("minorminer") is None:
         raise ImportError("cliques on an annealer's chip need minorminer: pip install 'qpsbgd-qubo[dwave]'")
@@ -184,11 +184,11 @@ def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
         skip.append(last)
 
 
-def checked_tiles(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
+def check_tiles(found: Any, chip: Chip, spins: int) -> tuple[CliqueEmbedding, ...]:
     """The tiles of these chains, which must be of that size and disjoint."""
     if not isinstance(found, list):
         raise ValueError("tiles must be a list")
-    tiles = tuple(Tile.of(chains, chip) for chains in found)
+    tiles = tuple(CliqueEmbedding.of(chains, chip) for chains in found)
     if any(len(tile.lengths) != spins for tile in tiles):
         raise ValueError(f"every tile must have {spins} chains for layers of {spins} inputs")
     if len(frozenset().union(*(tile.members for tile in tiles))) < sum(len(tile.qubits) for tile in tiles):

@@ -119,7 +119,7 @@ def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
         if target.is_dir():
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         _remove_leftovers(target)
-        file = _created(name)
+        file = _create(name)
         try:
             with file:
                 if target.exists():
@@ -135,7 +135,7 @@ def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
         raise OSError(error.errno, f"{os.strerror(error.errno)}; {hint}", str(path)) from error
 
 
-def _created(name: Path) -> IO[bytes]:
+def _create(name: Path) -> IO[bytes]:
     while True:
         file = os.fdopen(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666), "wb")
         _lock(file, wait=True)

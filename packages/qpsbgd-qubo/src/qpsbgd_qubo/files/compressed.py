@@ -23,7 +23,7 @@ _LONGEST_HEADER = 1 << 16  # bytes; numpy's own limit is 10,000
 Array = np.ndarray[Any, Any]
 
 
-def gunzipped(file: IO[bytes], *, most: int = MOST_BYTES) -> io.BufferedReader:
+def gunzip(file: IO[bytes], *, most: int = MOST_BYTES) -> io.BufferedReader:
     """The content of a `.gz` file as a stream, which raises MemoryError beyond `most` bytes."""
     return io.BufferedReader(_Limited(gzip.GzipFile(fileobj=file), most))
 

@@ -28,23 +28,25 @@ def read_bqm(content: bytes) -> Problem:
     """
     file = io.BytesIO(content)
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise _broken(f"it does not begin with {_MAGIC.decode()}")
+        raise _damaged_file(f"it does not begin with {_MAGIC.decode()}")
     version, minor = _take(file, 2)
     if version not in (1, 2) or minor:
-        raise _broken(f"its version must be 1.0 or 2.0, got {version}.{minor}")
+        raise _damaged_file(f"its version must be 1.0 or 2.0, got {version}.{minor}")
     header = _json(file, dict)
     if header.get("type") != "BinaryQuadraticModel" or not isinstance(header.get("variables"), bool | list):
-        raise _broken("its header must say that it is a BinaryQuadraticModel, and whether its variables have labels")
+        raise _damaged_file(
+            "its header must say that it is a BinaryQuadraticModel, and whether its variables have labels"
+        )
     vartype, labelled = header.get("vartype"), header.get("variables")
     if vartype not in ("SPIN", "BINARY"):
-        raise _broken(f"the vartype is {vartype!r}")
+        raise _damaged_file(f"the vartype is {vartype!r}")
     shape = header.get("shape")
     if not isinstance(shape, list) or [type(part) for part in shape] != [int, int]:
-        raise _broken(f"the shape is {shape!r}")
+        raise _damaged_file(f"the shape is {shape!r}")
     n, interactions = shape
     check_variables(n)
     if not 0 <= interactions <= n * (n - 1) // 2:
-        raise _broken(f"{n} variables cannot have {interactions} interactions")
+        raise _damaged_file(f"{n} variables cannot have {interactions} interactions")
     real, index, place = (_dtype(header.get(key), key) for key in ("dtype", "itype", "ntype"))
 
     offset = np.frombuffer(_take(file, real.itemsize), real)[0]
@@ -52,15 +54,15 @@ def read_bqm(content: bytes) -> Problem:
     quadratic = _table(file, 2 * interactions, [("neighbour", index), ("bias", real)])
     if version == 2 and labelled:
         if _take(file, 4) != b"VARS":
-            raise _broken("the variables' labels are missing")
+            raise _damaged_file("the variables' labels are missing")
         labelled = _json(file, list)
     if file.read(1):
-        raise _broken("something follows its end")
+        raise _damaged_file("something follows its end")
 
     couplings = _couplings(linear["place"].astype(np.float64), quadratic, n)
     labels = _frozen(labelled) if labelled else tuple(range(n))
     if not isinstance(labels, tuple) or (labelled and (len(labels) != n or len(set(labels)) < n)):
-        raise _broken(f"it must name {n} different variables")
+        raise _damaged_file(f"it must name {n} different variables")
     return model_problem(vartype, linear["bias"], couplings, offset=offset, labels=labels)
 
 
@@ -68,32 +70,32 @@ def _couplings(places: Array, quadratic: Array, n: int) -> tuple[Array, Array, A
     """Every pair of variables once, with its bias, from lists of neighbours that begin at `places` (n,)."""
     degrees = np.diff(np.append(places, len(quadratic)))
     if places[0] != 0 or degrees.min() < 0:
-        raise _broken("the places of the quadratic biases are out of order")
+        raise _damaged_file("the places of the quadratic biases are out of order")
     rows = np.repeat(np.arange(n), degrees.astype(np.int64))
     cols, biases = quadratic["neighbour"].astype(np.int64), quadratic["bias"]
     if len(cols) and (cols.min() < 0 or cols.max() >= n or (rows == cols).any()):
-        raise _broken("a quadratic bias belongs to no pair of variables")
+        raise _damaged_file("a quadratic bias belongs to no pair of variables")
     upper, lower = rows < cols, rows > cols
     there, back = (rows * n + cols)[upper], (cols * n + rows)[lower]
     order, turned = np.argsort(there), np.argsort(back)
     if not np.array_equal(there[order], back[turned]):
-        raise _broken("a quadratic bias has no second copy")
+        raise _damaged_file("a quadratic bias has no second copy")
     if (np.diff(there[order]) == 0).any():
-        raise _broken("a pair of variables has two quadratic biases")
+        raise _damaged_file("a pair of variables has two quadratic biases")
     if not np.array_equal(biases[upper][order], biases[lower][turned], equal_nan=True):
-        raise _broken("the two copies of a quadratic bias differ")
+        raise _damaged_file("the two copies of a quadratic bias differ")
     return rows[upper], cols[upper], biases[upper]
 
 
 def _frozen(label: Any) -> Hashable:
     if isinstance(label, dict):
-        raise _broken("a variable's label is a mapping")
+        raise _damaged_file("a variable's label is a mapping")
     return tuple(map(_frozen, label)) if isinstance(label, list) else label
 
 
 def _dtype(name: Any, key: str) -> np.dtype[Any]:
     if name not in (_FLOATS if key == "dtype" else _INTEGERS):
-        raise _broken(f"the {key} is {name!r}")
+        raise _damaged_file(f"the {key} is {name!r}")
     dtype: np.dtype[Any] = np.dtype(name).newbyteorder("<")
     return dtype
 
@@ -109,18 +111,18 @@ def _json(file: io.BytesIO, kind: type) -> Any:
     try:
         found = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise _broken("its JSON is damaged") from error
+        raise _damaged_file("its JSON is damaged") from error
     if not isinstance(found, kind):
-        raise _broken(f"its JSON must be a {kind.__name__}, but is a {type(found).__name__}")
+        raise _damaged_file(f"its JSON must be a {kind.__name__}, but is a {type(found).__name__}")
     return found
 
 
 def _take(file: io.BytesIO, count: int) -> bytes:
     data = file.read(count)
     if len(data) < count:
-        raise _broken("it is cut off")
+        raise _damaged_file("it is cut off")
     return data
 
 
-def _broken(reason: str) -> ValueError:
+def _damaged_file(reason: str) -> ValueError:
     return ValueError(f"is not a complete .bqm file of dimod: {reason}")

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from qpsbgd_qubo.formats.beasley import ambiguous, graph_problem, symmetric_problem
-from qpsbgd_qubo.formats.text import Entries, TextFile, shown, whole_numbers
+from qpsbgd_qubo.formats.text import Entries, TextFile, quote_start, whole_numbers
 from qpsbgd_qubo.problems import MAX_VARIABLES, Problem, check_variables, model_problem
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -34,7 +34,7 @@ def read_coo(file: TextFile) -> Problem:
 
 
 def _vartype(file: TextFile) -> str:
-    with file.opened() as stream:
+    with file.open_text() as stream:
         for number, line in enumerate(stream, start=1):
             found = re.match(r"\s*#.*?vartype\s*[:=]\s*(\S*)", line)
             if found and found[1] not in ("SPIN", "BINARY"):
@@ -43,7 +43,7 @@ def _vartype(file: TextFile) -> str:
                 return found[1]
             if re.match(r"\s*#.*\bSPIN\b", line):
                 raise ValueError(
-                    f"line {number}: a comment that names SPIN must be `# vartype=SPIN`, got {shown(line)}"
+                    f"line {number}: a comment that names SPIN must be `# vartype=SPIN`, got {quote_start(line)}"
                 )
             if line.partition("#")[0].strip():
                 break
@@ -64,7 +64,7 @@ def read_qbsolv(file: TextFile) -> Problem:
     number, text = file.first(f"must begin with a line {form}, but is empty")
     header = re.fullmatch(r"p\s+qubo\s+\S+\s+([0-9]{1,18})\s+([0-9]{1,18})\s+([0-9]{1,18})", text)
     if header is None:
-        raise ValueError(f"line {number} must be {form} with whole numbers, got {shown(text)}")
+        raise ValueError(f"line {number} must be {form} with whole numbers, got {quote_start(text)}")
     n, nodes, couplers = (int(field) for field in header.groups())
     check_variables(n, entries=nodes + couplers)
     entries = file.entries(skip=1, first=0, last=n - 1)
@@ -75,7 +75,7 @@ def read_qbsolv(file: TextFile) -> Problem:
             f"{on_diagonal} and {len(entries) - on_diagonal}; is the file cut off?"
         )
     entries.check_distinct("node and every coupler", n)
-    return _listed(entries, range(n), format="qbsolv")
+    return _from_entries(entries, range(n), format="qbsolv")
 
 
 def read_mtx(file: TextFile, *, format: str | None) -> Problem:
@@ -88,7 +88,7 @@ def read_mtx(file: TextFile, *, format: str | None) -> Problem:
     size = file.first("must hold a line `rows columns count` after its comments, but ends before")
     n, columns, count = whole_numbers(size, "rows columns count")
     if n != columns:
-        raise ValueError(f"line {size[0]}: the matrix must have as many rows as columns, got {shown(size[1])}")
+        raise ValueError(f"line {size[0]}: the matrix must have as many rows as columns, got {quote_start(size[1])}")
     check_variables(n, entries=count)
     entries = file.entries(skip=1, first=1, last=n)
     if len(entries) != count:
@@ -109,25 +109,27 @@ def read_mtx(file: TextFile, *, format: str | None) -> Problem:
         return graph_problem(entries, n)
     if symmetry == "symmetric":
         return dataclasses.replace(symmetric_problem(entries, n, maximize=False), format="mtx")
-    return _listed(entries, range(1, n + 1), format="mtx")
+    return _from_entries(entries, range(1, n + 1), format="mtx")
 
 
 def _banner(file: TextFile) -> tuple[str, str]:
     """What the entries are, and the matrix's symmetry."""
-    with file.opened() as stream:
+    with file.open_text() as stream:
         line = stream.readline().strip()
     words = line.lower().split()
     if len(words) != 5 or words[0] != BANNER.lower() or words[1:3] != ["matrix", "coordinate"]:
         raise ValueError(
-            f"must begin with `{BANNER} matrix coordinate real symmetric` or the like, got {shown(line)}; "
+            f"must begin with `{BANNER} matrix coordinate real symmetric` or the like, got {quote_start(line)}; "
             "write a dense matrix to .npz"
         )
     if words[3] not in ("real", "double", "integer", "pattern") or words[4] not in ("general", "symmetric"):
-        raise ValueError(f"the matrix must be real, integer or pattern, and general or symmetric, got {shown(line)}")
+        raise ValueError(
+            f"the matrix must be real, integer or pattern, and general or symmetric, got {quote_start(line)}"
+        )
     return words[3], words[4]
 
 
-def _listed(entries: Entries, labels: range, *, format: str) -> Problem:
+def _from_entries(entries: Entries, labels: range, *, format: str) -> Problem:
     """The minimum over 0/1 of the sum of all entries."""
     model = SparseIsing.from_qubo(len(labels), entries.rows, entries.cols, entries.values)
     return Problem(model, "BINARY", tuple(labels), format=format)

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from qpsbgd_qubo.files.compressed import gunzipped
+from qpsbgd_qubo.files.compressed import gunzip
 from qpsbgd_qubo.kernels import Array
 
 _ENCODING = "utf-8-sig"
@@ -28,14 +28,14 @@ class TextFile:
     comment: str = "#"  # begins a comment: a letter only as the first of a line, others anywhere
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[IO[str]]:
+    def open_text(self) -> Iterator[IO[str]]:
         """The text, line by line."""
         with self.path.open("rb") as file:
-            yield io.TextIOWrapper(gunzipped(file) if self.path.suffix == ".gz" else file, encoding=_ENCODING)
+            yield io.TextIOWrapper(gunzip(file) if self.path.suffix == ".gz" else file, encoding=_ENCODING)
 
     def data(self) -> Iterator[tuple[int, str]]:
         """Number, from 1, and content of every line with data; blanks around it and comments are left out."""
-        with self.opened() as stream:
+        with self.open_text() as stream:
             yield from self._data(stream)
 
     def first(self, missing: str) -> tuple[int, str]:
@@ -51,7 +51,7 @@ class TextFile:
         They come after `skip` lines with data; i and j are from `first` to `last`. `count` is how many to read, None
         for all that are left. An error names the line.
         """
-        with self.opened() as stream:
+        with self.open_text() as stream:
             data = self._data(stream)
             begin = next(itertools.islice(data, skip, None), None) if count != 0 else None
             width = 2 if begin is not None and len(begin[1].split()) == 2 else 3
@@ -93,7 +93,7 @@ class TextFile:
         for number, text in itertools.islice(self.data(), skip, None):
             fields = text.split()
             if len(fields) != width or not all(map(_WHOLE.fullmatch, fields[:2])) or not _is_number(fields[-1]):
-                return ValueError(f"line {number} must be {form}, got {shown(text)}")
+                return ValueError(f"line {number} must be {form}, got {quote_start(text)}")
             if max(len(field.lstrip("+-0")) for field in fields[:2]) > 18:  # more digits than 64 bits hold
                 return _out_of_range(number, text, first, last)
         return error
@@ -140,7 +140,7 @@ class Entries:
     def fault(self, place: int, reason: str) -> ValueError:
         """The error that says what is wrong with an entry."""
         number, text = self.line(place)
-        return ValueError(f"line {number}: {reason}, got {shown(text)}")
+        return ValueError(f"line {number}: {reason}, got {quote_start(text)}")
 
 
 def whole_numbers(line: tuple[int, str], names: str) -> list[int]:
@@ -148,17 +148,17 @@ def whole_numbers(line: tuple[int, str], names: str) -> list[int]:
     number, text = line
     fields = text.split()
     if len(fields) != len(names.split()) or not all(re.fullmatch(r"\+?[0-9]{1,18}", field) for field in fields):
-        raise ValueError(f"line {number} must hold whole numbers `{names}`, got {shown(text)}")
+        raise ValueError(f"line {number} must hold whole numbers `{names}`, got {quote_start(text)}")
     return [int(field) for field in fields]
 
 
-def shown(text: str) -> str:
+def quote_start(text: str) -> str:
     """The beginning of a line, in quotes."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _out_of_range(number: int, text: str, first: int, last: int) -> ValueError:
-    return ValueError(f"line {number}: i and j must be from {first} to {last}, got {shown(text)}")
+    return ValueError(f"line {number}: i and j must be from {first} to {last}, got {quote_start(text)}")
 
 
 def _dtype(width: int) -> np.dtype[Any]:

@@ -71,8 +71,9 @@ class Solver(ABC):
         if state.quadratic.ndim == 2:
             return replace(self.solve(QuboFamily(state.quadratic, linear)), state=state)
         solutions = self.solve_all([QuboFamily(*parts) for parts in zip(state.quadratic, linear, strict=True)])
-        parts = (stack([getattr(each, name) for each in solutions]) for name in ("spins", "energies", "proven_optimal"))
-        return Solution(*parts, solutions[0].stats, state)
+        names = ("spins", "energies", "proven_optimal")
+        spins, energies, proven = (stack([getattr(each, name) for each in solutions]) for name in names)
+        return Solution(spins, energies, proven, solutions[0].stats, state)
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """One solution per family, as of `solve`.

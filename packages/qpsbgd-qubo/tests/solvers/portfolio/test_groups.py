@@ -6,7 +6,7 @@ import pytest
 from sparse_problems import random_sparse, torus
 
 from qpsbgd_qubo.kernels import NEVER, kernels
-from qpsbgd_qubo.solvers.portfolio.groups import OneHot, _likely
+from qpsbgd_qubo.solvers.portfolio.groups import OneHot, _may_have_groups
 from qpsbgd_qubo.solvers.portfolio.pool import DOUBT, GROUP_MOVES, MOVES, PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio, _SparseProblem
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
@@ -94,12 +94,12 @@ def test_dense_and_sparse_problems_have_the_same_groups():
 def test_crossing_anneals_only_groups_that_differ():
     problem, bits, _ = colouring()
     groups = groups_of(problem)
-    spins, other = (groups.annealed(None, hot=0.3, sweeps=5, seed=seed, stop=NEVER) for seed in (0, 1))
-    sites = groups.differing(spins, other)
+    spins, other = (groups.anneal(None, hot=0.3, sweeps=5, seed=seed, stop=NEVER) for seed in (0, 1))
+    sites = groups.differences(spins, other)
     differing = [row for row in bits if (spins[row] != other[row]).any()]
     assert 0 < len(differing) < len(bits)
     assert sorted(np.concatenate(differing)) == sites.tolist()
-    crossed = groups.annealed(spins, hot=0.3, sweeps=5, seed=2, stop=NEVER, sites=sites)
+    crossed = groups.anneal(spins, hot=0.3, sweeps=5, seed=2, stop=NEVER, sites=sites)
     kept = np.setdiff1d(np.arange(len(spins)), sites)
     assert np.array_equal(crossed[kept], spins[kept])
 
@@ -110,11 +110,11 @@ def test_every_move_within_groups_gives_the_energy_of_its_spins_and_none_goes_up
         SparseSearchProblem(_SparseProblem(problem).model),
         DenseSearchProblem(problem.to_dense().couplings(), problem.linear),
     ):
-        start, before = prepared.regrouped(None, across=None, hot=0.3, sweeps=2, seed=0, stop=NEVER)
-        other, _ = prepared.regrouped(None, across=None, hot=0.3, sweeps=2, seed=1, stop=NEVER)
+        start, before = prepared.anneal_groups(None, across=None, hot=0.3, sweeps=2, seed=0, stop=NEVER)
+        other, _ = prepared.anneal_groups(None, across=None, hot=0.3, sweeps=2, seed=1, stop=NEVER)
         for across, hot in ((None, 0.3), (None, 0.0), (other, 0.3)):
             kept = start.copy()
-            spins, energy = prepared.regrouped(start, across=across, hot=hot, sweeps=20, seed=3, stop=NEVER)
+            spins, energy = prepared.anneal_groups(start, across=across, hot=hot, sweeps=20, seed=3, stop=NEVER)
             assert energy <= before + 1e-4
             assert energy + problem.offset == pytest.approx(problem.energy(spins), abs=1e-3)
             assert np.array_equal(start, kept)
@@ -150,16 +150,16 @@ def test_moves_within_groups_are_made_only_where_there_are_groups():
 
 def test_short_chains_within_groups_end_where_they_always_did():
     groups = groups_of(colouring(nodes=40)[0])
-    spins = [groups.annealed(None, hot=0.3, sweeps=1, seed=seed, stop=NEVER) for seed in range(100)]
+    spins = [groups.anneal(None, hot=0.3, sweeps=1, seed=seed, stop=NEVER) for seed in range(100)]
     assert zlib.crc32(np.stack(spins).tobytes()) == 2993907173
 
 
 def test_a_search_within_groups_stops_when_it_is_told_to():
     problem, _ = tour(9)
     groups, stop = groups_of(problem), np.ones(1, np.uint8)
-    spins = groups.annealed(None, hot=0.3, sweeps=10**6, seed=0, stop=stop)
+    spins = groups.anneal(None, hot=0.3, sweeps=10**6, seed=0, stop=stop)
     assert ((spins.reshape(9, 9) > 0).sum(1) == 1).all()
-    assert np.array_equal(groups.searched(spins, sweeps=10**6, seed=0, stop=stop), spins)
+    assert np.array_equal(groups.tabu_search(spins, sweeps=10**6, seed=0, stop=stop), spins)
 
 
 def cliques(n, grouped, *weights):
@@ -172,7 +172,7 @@ def cliques(n, grouped, *weights):
 
 @pytest.mark.parametrize(("grouped", "likely"), [(30, True), (27, False)])
 def test_groups_are_likely_where_half_of_sixteen_rows_have_some(grouped, likely):
-    assert _likely(cliques(64, grouped, 4.0)) is likely  # rows 0, 4, 8, …, 63
+    assert _may_have_groups(cliques(64, grouped, 4.0)) is likely  # rows 0, 4, 8, …, 63
 
 
 @pytest.mark.parametrize(("larger", "likely"), [(3, True), (4, False)])
@@ -182,11 +182,11 @@ def test_four_couplings_of_a_row_are_tried_the_largest_first(larger, likely):
     for number in range(larger):  # twice the same, but to spins without a coupling of that size
         for at in (12 + 2 * number, 13 + 2 * number):
             whole[:12, at] = whole[at, :12] = 2.0 + number
-    assert _likely(whole) is likely
+    assert _may_have_groups(whole) is likely
 
 
 def test_couplings_without_a_positive_one_raise_no_warning():
-    assert not _likely(np.eye(20) - 1)
+    assert not _may_have_groups(np.eye(20) - 1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -204,9 +204,9 @@ def test_edges_of_an_independent_set_are_not_taken_for_one_hot_groups(seed):
 def test_groups_are_kept_with_exactly_one_spin_up_in_each():
     couplings = np.kron(np.eye(2), 4 - 4 * np.eye(3))
     groups = OneHot.of_dense(couplings, couplings.sum(1) - 4)
-    assert groups.kept(np.array([1, -1, -1, -1, -1, 1]))
-    assert not groups.kept(np.array([1, -1, -1, -1, -1, -1]))
-    assert not groups.kept(np.array([1, -1, 1, -1, 1, -1]))
+    assert groups.satisfied_by(np.array([1, -1, -1, -1, -1, 1]))
+    assert not groups.satisfied_by(np.array([1, -1, -1, -1, -1, -1]))
+    assert not groups.satisfied_by(np.array([1, -1, 1, -1, 1, -1]))
 
 
 @pytest.mark.parametrize(("energy", "ups"), [(-1e9, []), (1e9, []), (-1e9, [0, 3, 6, 9])])
@@ -217,7 +217,7 @@ def test_a_better_answer_joins_the_pool_and_without_groups_all_moves_have_the_sa
         search.round(map)
     spins = np.full(12, -1, np.int8)
     spins[ups] = 1
-    monkeypatch.setattr(PoolSearch, "_made", lambda *_, sweeps: (spins, energy))
+    monkeypatch.setattr(PoolSearch, "_make_move", lambda *_, sweeps: (spins, energy))
     search.round(map)
     assert (energy in [found for _, found in search.pool]) == (energy < 0)
     assert (np.ptp(search.shares) == 0) == (energy < 0 and not ups)

@@ -113,7 +113,7 @@ def test_an_error_behind_the_answer_is_raised(monkeypatch):
     def fail(self, stop):
         raise RuntimeError("no prepared")
 
-    monkeypatch.setattr(portfolio._SparseProblem, "prepared", fail)
+    monkeypatch.setattr(portfolio._SparseProblem, "prepare", fail)
     with pytest.raises(RuntimeError, match="no prepared"):
         solve(torus(5, 5), solver=Portfolio(time_limit=5.0))
 
@@ -128,11 +128,11 @@ def test_every_move_gives_the_energy_of_its_spins(fields):
     cold = sparse.typical * np.linspace(0.5, 0, 20)
     for prepared in (sparse, one, DenseSearchProblem(dense(problem), problem.linear)):
         answers = [
-            prepared.annealed(None, temperatures=cold, seed=1, stop=NEVER),
-            prepared.annealed(start, temperatures=cold, seed=1, stop=NEVER),
-            prepared.annealed(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
-            prepared.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
-            prepared.merged(start, -start),
+            prepared.anneal(None, temperatures=cold, seed=1, stop=NEVER),
+            prepared.anneal(start, temperatures=cold, seed=1, stop=NEVER),
+            prepared.anneal(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
+            prepared.tabu_search(start, moves=50, tenure=4, seed=1, stop=NEVER),
+            prepared.merge(start, -start),
         ]
         for spins, energy in answers:
             assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
@@ -210,7 +210,7 @@ def one_thread(monkeypatch):
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
 def test_one_thread_makes_one_move_at_a_time(density, one_thread, monkeypatch):
-    plain, moves, lock = PoolSearch._made, [], threading.Lock()
+    plain, moves, lock = PoolSearch._make_move, [], threading.Lock()
 
     def made(search, *task, **more):
         assert lock.acquire(blocking=False), "two moves at once"
@@ -220,24 +220,9 @@ def test_one_thread_makes_one_move_at_a_time(density, one_thread, monkeypatch):
         finally:
             lock.release()
 
-    monkeypatch.setattr(PoolSearch, "_made", made)
+    monkeypatch.setattr(PoolSearch, "_make_move", made)
     solve(random_sparse(200, int(density * 200**2), seed=8), solver=Portfolio(rounds=4))
     assert len(moves) == 4 and len(set(moves)) == 1
-
-
-def test_an_answer_takes_the_place_of_the_one_it_began_with_or_joins_the_pool():
-    problem = DenseSearchProblem(np.zeros((3, 3)), np.array([1.0, 2.0, 4.0]))
-    search = PoolSearch(problem, 1, 0, np.ones(1, np.uint8))  # with the time up, nothing is put together
-    spins = np.ones(3, np.int8)
-    assert search._taken(-1, (spins, -3.0)) == 0
-    assert search._taken(-1, (spins, -1.0)) == 0
-    assert search._taken(-1, (spins, -2.0)) == 0
-    assert [energy for _, energy in search.pool] == [-3, -1, -2]
-    assert search._taken(1, (spins, -2.5)) == 1.5
-    assert search._taken(2, (spins, -1.5)) == 0
-    assert [energy for _, energy in search.pool] == [-3, -2.5, -2]
-    assert search._taken(-1, (spins, -5.0)) == 2
-    assert [energy for _, energy in search.pool] == [-5, -2.5, -2, -5]
 
 
 @pytest.mark.parametrize("penalty", [1e5, 1e7])

@@ -5,7 +5,7 @@ import pytest
 
 from qpsbgd_qubo.kernels import NEVER
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
-from qpsbgd_qubo.solvers.portfolio.sums import Sums, _all_sums, added_up
+from qpsbgd_qubo.solvers.portfolio.sums import Sums, _signed_sums, signs_for_sum
 from qpsbgd_qubo.sparse import SparseIsing
 
 
@@ -34,7 +34,7 @@ def test_numbers_are_parted_as_evenly_as_possible(seed, target):
     couplings, linear = squared(weights, target, np.zeros(12))
     sums = Sums.of(couplings, linear)
     assert not sums.values.any()
-    spins = sums.solved(seed=0, stop=NEVER)
+    spins = sums.solve(seed=0, stop=NEVER)
     assert energy(couplings, linear, spins) == pytest.approx(lowest(couplings, linear))
 
 
@@ -55,7 +55,7 @@ def test_a_knapsack_with_slack_bits_is_packed_as_well_as_possible(seed):
     dense = problem.to_dense()
     sums = Sums.of(dense.couplings(), dense.linear[:, 0])
     assert np.flatnonzero(sums.values).tolist() == list(range(8))
-    assert problem.energy(sums.solved(seed=0, stop=NEVER)) == pytest.approx(-best)
+    assert problem.energy(sums.solve(seed=0, stop=NEVER)) == pytest.approx(-best)
 
 
 def test_many_large_numbers_are_parted_without_a_rest_before_any_search():
@@ -68,7 +68,7 @@ def test_many_large_numbers_are_parted_without_a_rest_before_any_search():
 
 def test_thirty_numbers_are_added_up_by_trying_all_signs():
     numbers = np.random.default_rng(1).standard_normal(16)
-    signs = added_up(numbers, 0.3, np.random.default_rng(0), NEVER)
+    signs = signs_for_sum(numbers, 0.3, np.random.default_rng(0), NEVER)
     every = np.array(list(itertools.product((-1, 1), repeat=16)))
     assert abs(numbers @ signs - 0.3) == pytest.approx(np.abs(every @ numbers - 0.3).min())
 
@@ -80,7 +80,7 @@ def test_items_are_packed_with_coins_that_cannot_make_every_sum_as_well_as_they_
         weights = np.concatenate([generator.uniform(3, 9, 14), [4.0, 4.0, 4.0]])
         values = np.concatenate([-generator.uniform(0, 20, 14), np.zeros(3)])
         couplings, linear = squared(weights, generator.uniform(-9, 9), values)
-        found.append(energy(couplings, linear, Sums.of(couplings, linear).solved(seed=0, stop=NEVER)))
+        found.append(energy(couplings, linear, Sums.of(couplings, linear).solve(seed=0, stop=NEVER)))
     assert found == pytest.approx(
         [-428.05692, -396.177146, -350.163084, -370.240991, -439.966221, -416.75529, -389.308793, -393.741221]
     )
@@ -88,7 +88,7 @@ def test_items_are_packed_with_coins_that_cannot_make_every_sum_as_well_as_they_
 
 def test_more_numbers_than_are_tried_at_once_miss_as_little_as_they_always_did():
     numbers = np.random.default_rng(0).integers(1, 2**40, 45).astype(float)
-    found = [abs(numbers @ added_up(numbers, seed * 1e6, np.random.default_rng(seed), NEVER)) for seed in range(2)]
+    found = [abs(numbers @ signs_for_sum(numbers, seed * 1e6, np.random.default_rng(seed), NEVER)) for seed in range(2)]
     assert found == [347.0, 999731.0]
 
 
@@ -114,7 +114,7 @@ def test_other_problems_are_not_taken_for_sums(couplings, linear):
 
 def test_a_sum_out_of_time_is_still_an_answer():
     couplings, linear = squared(np.arange(1.0, 41), 5.0, np.where(np.arange(40) < 20, -1.0, 0.0))
-    spins = Sums.of(couplings, linear).solved(seed=0, stop=np.ones(1, np.uint8))
+    spins = Sums.of(couplings, linear).solve(seed=0, stop=np.ones(1, np.uint8))
     assert spins.shape == (40,)
     assert set(np.abs(spins)) == {1}
 
@@ -122,7 +122,7 @@ def test_a_sum_out_of_time_is_still_an_answer():
 def test_without_time_numbers_are_added_up_towards_the_target():
     numbers, over = np.array([0.5, -0.4, 2.0]), np.ones(1, np.uint8)
     for target in (0.3, -0.3):
-        signs = added_up(numbers, target, np.random.default_rng(0), over)
+        signs = signs_for_sum(numbers, target, np.random.default_rng(0), over)
         assert numbers @ signs == pytest.approx(np.sign(target) * 2.9)
 
 
@@ -135,14 +135,14 @@ def test_the_first_choice_of_items_is_the_best_if_slack_makes_any_sum(seed):
     every = np.array(list(itertools.product((-1, 1), repeat=9)))
     every = every[every @ weights <= target + slack + np.abs(weights).max()]  # others are far too heavy
     losses = np.maximum(0, np.abs(every @ weights - target) - slack) ** 2 / 2 + every @ values
-    chosen = Sums(weights, target, values)._packed(np.arange(9), slack, NEVER)
+    chosen = Sums(weights, target, values)._item_choices(np.arange(9), slack, NEVER)
     assert 1 <= len(chosen) <= 5
     found = [np.maximum(0, abs(one @ weights - target) - slack) ** 2 / 2 + one @ values for one in chosen]
     assert found[0] == pytest.approx(losses.min()) and found == sorted(found)
 
 
 def test_all_sums_are_in_the_order_of_their_bits():
-    assert _all_sums(np.array([1.0, 10.0, 100.0])).tolist() == [-111, -109, -91, -89, 89, 91, 109, 111]
+    assert _signed_sums(np.array([1.0, 10.0, 100.0])).tolist() == [-111, -109, -91, -89, 89, 91, 109, 111]
 
 
 class Counted:
@@ -167,7 +167,7 @@ class Counted:
 )
 def test_numbers_are_tried_until_the_least_miss_has_come_often_enough(numbers, target, tries):
     generator = Counted()
-    signs = added_up(numbers, target, generator, NEVER)
+    signs = signs_for_sum(numbers, target, generator, NEVER)
     assert generator.drawn == tries
     assert abs(numbers @ signs - target) <= 1 and set(signs.tolist()) == {-1, 1}
 
@@ -176,7 +176,7 @@ def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
     weights, values = np.arange(1.0, 8), np.full(7, -1.0)
     for most in (2, 3):
         monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.MOST_SUMS", most)
-        chosen = Sums(weights, 0.0, values)._packed(np.arange(7), 28.0, NEVER)
+        chosen = Sums(weights, 0.0, values)._item_choices(np.arange(7), 28.0, NEVER)
         assert len(chosen) == most and chosen[0].tolist() == [1] * 7 and chosen[-1].tolist() == [-1] * 7
 
 
@@ -186,5 +186,5 @@ def test_of_many_items_fewer_sums_are_kept(monkeypatch, items, most):
     monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.CANDIDATES", 5)
     kept = []
     monkeypatch.setattr("numpy.linspace", lambda begin, end, count: kept.append(count) or np.arange(count))
-    Sums(np.arange(1.0, items + 1), 0.0, np.full(items, -1.0))._packed(np.arange(items), 500.0, NEVER)
+    Sums(np.arange(1.0, items + 1), 0.0, np.full(items, -1.0))._item_choices(np.arange(items), 500.0, NEVER)
     assert set(kept) == {most}

@@ -13,7 +13,7 @@ def random_spins(count, n, seed=0):
 def test_a_merged_answer_is_a_local_minimum():
     problem = random_sparse(50, 200)
     (spins,) = random_spins(1, 50)
-    found, energy = model_of(problem).merged(spins, spins[None].copy(), NEVER)
+    found, energy = model_of(problem).merge(spins, spins[None].copy(), NEVER)
     assert problem.energy(found) == pytest.approx(energy + problem.offset)
     neighbours = found * (1 - 2 * np.eye(50, dtype=np.int8))
     assert problem.energy(neighbours).min() >= energy + problem.offset - 1e-9
@@ -25,7 +25,7 @@ def test_merged_answers_are_no_higher_than_either(couplings):
     for seed in range(20):
         spins, other = random_spins(2, 60, seed)
         best = min(problem.energy(spins), problem.energy(other))
-        found, energy = model_of(problem).merged(spins, other[None].copy(), NEVER)
+        found, energy = model_of(problem).merge(spins, other[None].copy(), NEVER)
         assert problem.energy(found) == pytest.approx(energy + problem.offset)
         assert problem.energy(found) <= best + 1e-9
 
@@ -38,14 +38,14 @@ def test_every_part_comes_from_the_better_answer():
     problem = type(left).from_edges(16, *ends, values, linear=linear)
     best = [min(random_spins(3000, 8, 5), key=part.energy) for part in (left, right)]
     spins, other = np.append(best[0], -best[1]), np.append(-best[0], best[1])
-    found, _ = model_of(problem).merged(spins, other[None], NEVER)
+    found, _ = model_of(problem).merge(spins, other[None], NEVER)
     assert problem.energy(found) <= left.energy(best[0]) + right.energy(best[1]) - left.offset - right.offset + 1e-9
 
 
 def test_annealed_chains_reach_the_optimum_of_small_problems():
     for seed in range(5):
         problem = random_sparse(14, 40, seed=seed)
-        _, energy = model_of(problem).annealed(None, temperatures=np.linspace(3, 0.1, 100), seed=seed, stop=NEVER)
+        _, energy = model_of(problem).anneal(None, temperatures=np.linspace(3, 0.1, 100), seed=seed, stop=NEVER)
         assert energy + problem.offset == pytest.approx(least_energy(problem), abs=1e-6)
 
 

@@ -15,7 +15,7 @@ from sparse_problems import least_energy, random_sparse, torus
 from qpsbgd_qubo import solve
 from qpsbgd_qubo.kernels import kernels
 from qpsbgd_qubo.solvers import make_solver
-from qpsbgd_qubo.solvers.search.chains_triton import Tiles, annealed
+from qpsbgd_qubo.solvers.search.chains_triton import Tiles, anneal
 from qpsbgd_qubo.sparse import SparseIsing
 from qpsbgd_qubo.testing import lowest_energies, random_family
 
@@ -73,7 +73,7 @@ def test_spins_stand_in_the_tiles_in_which_they_always_stood(name, expected):
 @pytest.mark.skipif(not INTERPRETED, reason="a GPU may round a logarithm in another way")
 def test_chains_make_the_moves_that_they_always_made():
     problem = torus(3, 4, seed=1)
-    _, energies = annealed(problem, [3.0, 2.0, 1.0], chains=64, seed=5, device="cpu")
+    _, energies = anneal(problem, [3.0, 2.0, 1.0], chains=64, seed=5, device="cpu")
     found = zlib.crc32(energies.astype(np.int64).tobytes())
     assert found == 57394300
 
@@ -83,10 +83,10 @@ def test_chains_make_the_moves_that_they_always_made():
 def test_chains_report_the_energies_of_their_spins(name):
     problem = PROBLEMS[name]
     options = {"chains": 33, "seed": 1, "device": DEVICE}
-    spins, energies = annealed(problem, np.linspace(2, 0, 4), **options)
+    spins, energies = anneal(problem, np.linspace(2, 0, 4), **options)
     assert len(energies) == 64
     assert problem.energy(spins) - problem.offset == pytest.approx(energies.min(), rel=1e-5)
-    again, _ = annealed(problem, np.linspace(2, 0, 4), **options)
+    again, _ = anneal(problem, np.linspace(2, 0, 4), **options)
     assert np.array_equal(spins, again)
 
 

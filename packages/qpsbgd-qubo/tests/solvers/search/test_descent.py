@@ -7,7 +7,7 @@ from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.search.annealing import Annealing
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import random_spins, sign_start
-from qpsbgd_qubo.solvers.search.single_flips import improved
+from qpsbgd_qubo.solvers.search.single_flips import local_search
 from qpsbgd_qubo.testing import lowest_energies, random_family
 
 
@@ -86,14 +86,16 @@ def test_random_spins_are_fair():
 def test_a_search_that_is_stopped_keeps_its_spins():
     family = random_family(60, 4, 30, scale=0.1)
     with deadline(0) as passed:
-        assert np.array_equal(improved(family, sign_start(family), patience=50, stop=passed).spins, sign_start(family))
+        assert np.array_equal(
+            local_search(family, sign_start(family), patience=50, stop=passed).spins, sign_start(family)
+        )
 
 
 def test_a_search_is_stopped_while_it_runs():
     # Without a look at the clock it would go on for ever.
     family = random_family(20, 2, 10)
     with deadline(0.2) as passed:
-        improved(family, sign_start(family), max_flips=2**62, patience=2**62, stop=passed)
+        local_search(family, sign_start(family), max_flips=2**62, patience=2**62, stop=passed)
 
 
 @pytest.mark.parametrize("solver", [Descent(restarts=5), Annealing(reads=5)], ids=repr)
@@ -106,5 +108,5 @@ def test_a_large_offset_does_not_hide_which_answer_is_better(solver):
 def test_a_search_without_options_is_that_of_the_solver():
     family = random_family(40, 5, 30, scale=0.3)
     for patience in (0, 30):
-        found, again = improved(family, sign_start(family), patience=patience), Descent(tabu=patience).solve(family)
+        found, again = local_search(family, sign_start(family), patience=patience), Descent(tabu=patience).solve(family)
         assert np.array_equal(found.spins, again.spins) and found.stats == again.stats

@@ -13,7 +13,7 @@ import torch
 from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.solvers.search import kernels_triton, single_flips
 from qpsbgd_qubo.solvers.search.landscape import sign_start
-from qpsbgd_qubo.solvers.search.tensor_descent import improved
+from qpsbgd_qubo.solvers.search.tensor_descent import local_search
 from qpsbgd_qubo.testing import random_family
 
 ON_GPU = torch.cuda.is_available()
@@ -29,7 +29,7 @@ SHAPES = SMALL + [pytest.param(shape, marks=needs_gpu) for shape in LARGE]
 
 @runs_kernels
 def test_the_kernel_makes_the_moves_of_the_compiled_one_in_whole_numbers(vector):
-    expected = single_flips.improved(vector.family, vector.start, **vector.options())
+    expected = single_flips.local_search(vector.family, vector.start, **vector.options())
     family = vector.family.to(DEVICE)
     quadratic, linear, start = family.quadratic, family.linear.T, torch.from_numpy(vector.start.T).to(DEVICE)
     # Beside another family, whose quadratic part is twice as large: both have the same moves.
@@ -52,9 +52,9 @@ def test_the_kernels_take_what_they_can_number():
 def test_the_kernel_makes_the_moves_of_the_compiled_one(shape, patience, tenure):
     family = random_family(*shape, scale=0.5)
     options = {"patience": patience, "tenure": tenure, "seed": 3}
-    compiled = single_flips.improved(family, sign_start(family), **options)
+    compiled = single_flips.local_search(family, sign_start(family), **options)
     there = family.to("cuda")
-    fused = improved(there, sign_start(there), **options)
+    fused = local_search(there, sign_start(there), **options)
     assert "flips" not in fused.stats  # which Triton alone does not tell
     assert np.array_equal(fused.spins.cpu().numpy(), compiled.spins)
     np.testing.assert_allclose(fused.energies.cpu().numpy(), compiled.energies, rtol=1e-4, atol=1e-4)
@@ -73,7 +73,7 @@ def test_solvers_answer_on_the_gpu(name):
 @pytest.mark.parametrize("patience", [0, 20])
 def test_double_precision_is_solved_on_the_cpu(patience):
     family = random_family(20, 3, 10, dtype=np.float64).to("cuda")
-    found = improved(family, sign_start(family), patience=patience)
+    found = local_search(family, sign_start(family), patience=patience)
     assert "flips" in found.stats
     assert found.spins.is_cuda and found.energies.is_cuda and found.proven_optimal.is_cuda
 

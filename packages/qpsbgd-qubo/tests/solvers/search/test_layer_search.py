@@ -6,7 +6,7 @@ from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.solvers.search import layer_search
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.layer_search import LayerSearch, rounded
+from qpsbgd_qubo.solvers.search.layer_search import LayerSearch, round_relaxation
 from qpsbgd_qubo.testing import binary_map, lowest_energies, random_family
 
 
@@ -30,13 +30,13 @@ def uneven(width, columns, scale=0.3):
 def test_the_rounded_start_does_not_depend_on_units(scale):
     family = uneven(24, 6, scale)
     for factor in (2.0**-9, 2.0**9):
-        assert np.array_equal(rounded(family * factor), rounded(family))
+        assert np.array_equal(round_relaxation(family * factor), round_relaxation(family))
 
 
 def test_columns_of_opposite_signs_are_rounded_to_opposite_spins():
     family = random_family(60, 40, 50, seed=0)
     family, opposite = (QuboFamily(family.quadratic, sign * family.linear, family.offset) for sign in (3, -3))
-    assert np.array_equal(rounded(family), -rounded(opposite))
+    assert np.array_equal(round_relaxation(family), -round_relaxation(opposite))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
@@ -93,12 +93,12 @@ def test_rounding_finds_spins_that_the_rows_were_made_of():
     rows = generator.standard_normal((60, 20))
     spins = np.where(generator.standard_normal((20, 4)) > 0, 1.0, -1.0).astype(np.float64)
     family = QuboFamily(rows.T @ rows, -2 * rows.T @ (rows @ spins))
-    assert np.array_equal(rounded(family), spins)
+    assert np.array_equal(round_relaxation(family), spins)
 
 
 def test_rounding_needs_a_positive_definite_matrix():
     matrix = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert rounded(QuboFamily(matrix, np.ones((2, 1)))) is None
+    assert round_relaxation(QuboFamily(matrix, np.ones((2, 1)))) is None
 
 
 def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
@@ -117,9 +117,9 @@ def correlated(width, columns):
 
 def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
     family = correlated(64, 30)
-    fitting = family.energies(rounded(family)).mean()
+    fitting = family.energies(round_relaxation(family)).mean()
     monkeypatch.setattr(layer_search, "MOST_RIDGE", layer_search.LEAST_RIDGE)
-    assert fitting < family.energies(rounded(family)).mean()
+    assert fitting < family.energies(round_relaxation(family)).mean()
 
 
 def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_none(monkeypatch):
@@ -139,7 +139,7 @@ def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
 
 @pytest.mark.parametrize(("count", "step"), [(1, 1), (31, 1), (32, 2), (33, 2), (48, 3), (1000, 62)])
 def test_every_so_many_columns_are_a_sample(count, step):
-    assert list(range(count))[layer_search.sampled(count)] == list(range(0, count, step))
+    assert list(range(count))[layer_search.sample_columns(count)] == list(range(0, count, step))
 
 
 @pytest.mark.parametrize("size", [0.05, 2.0, 9.0, 1e3])
@@ -169,4 +169,4 @@ def test_rounding_is_babais_on_the_relaxation_with_a_ridge(size, unit):
         point[:, column] = spins
     expected = np.empty_like(point)
     expected[order] = point
-    np.testing.assert_array_equal(rounded(QuboFamily(quadratic, linear)), expected)
+    np.testing.assert_array_equal(round_relaxation(QuboFamily(quadratic, linear)), expected)

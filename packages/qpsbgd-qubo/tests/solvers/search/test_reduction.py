@@ -21,9 +21,9 @@ def solved(problem):
     """Spins of the whole problem, from the best of all spins of the core."""
     reduction, core = Reduction.of(model_of(problem), NEVER), core_of(problem)
     if core is None:
-        return reduction.completed(np.zeros(0, np.int8))
+        return reduction.complete(np.zeros(0, np.int8))
     spins = np.array(list(itertools.product([-1, 1], repeat=core.num_spins)), np.int8)
-    return reduction.completed(spins[core.energy(spins).argmin()])
+    return reduction.complete(spins[core.energy(spins).argmin()])
 
 
 @pytest.mark.parametrize("fields", [True, False])
@@ -50,7 +50,7 @@ def test_a_grid_has_nothing_to_eliminate_and_stays_as_it_is():
     reduction = Reduction.of(model, NEVER)
     assert reduction.core is model
     spins = np.ones(20, np.int8)
-    assert np.array_equal(reduction.completed(spins), spins)
+    assert np.array_equal(reduction.complete(spins), spins)
 
 
 def test_strong_fields_decide_everything():
@@ -58,7 +58,7 @@ def test_strong_fields_decide_everything():
     strong = SparseIsing.from_edges(30, *problem.edges(), linear=100 * np.sign(problem.linear))
     reduction = Reduction.of(model_of(strong), NEVER)
     assert reduction.core is None
-    assert np.array_equal(reduction.completed(np.zeros(0, np.int8)), -np.sign(strong.linear))
+    assert np.array_equal(reduction.complete(np.zeros(0, np.int8)), -np.sign(strong.linear))
 
 
 def test_the_core_is_a_valid_problem():
@@ -86,7 +86,7 @@ def test_hubs_lose_and_gain_neighbours(spokes):
         couplings = problem.to_dense().couplings()
         for _ in range(3):
             spins = 2 * generator.integers(0, 2, len(reduction.kept), np.int8) - 1
-            whole = reduction.completed(spins)
+            whole = reduction.complete(spins)
             assert (whole * (problem.linear + couplings @ whole))[reduction.gone].max() <= 1e-9
             shifts.append(problem.energy(whole) - (core.energy(spins) if core else 0))
         assert np.ptp(shifts) < 1e-9

@@ -14,7 +14,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
 from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
 from qpsbgd_qubo.solvers.search.single_flips import lower_columns
-from qpsbgd_qubo.solvers.search.tensor_descent import improved
+from qpsbgd_qubo.solvers.search.tensor_descent import local_search
 
 KICKED, LEAST_KICKED = 0.02, 2.0
 """Share of the spins that a kick flips, and their least mean number: more lose what was found, fewer fall back."""
@@ -101,7 +101,7 @@ class PlaneSearch:
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
-            found = improved(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
+            found = local_search(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
             return found, found @ self._couplings
         threshold = thresholds(self._reach, linear.abs().amax(1))
         fields = coupling_fields.add_(linear)

@@ -192,8 +192,8 @@ class Tape:
         if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
         self._hooks = [
-            weight.register_hook(_calling(self._before_gradient)),
-            weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),
+            weight.register_hook(_calling(self._before_gradient)),  # type: ignore[no-untyped-call]
+            weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),  # type: ignore[no-untyped-call]
         ]
 
     def _before_gradient(self) -> None:

@@ -127,7 +127,7 @@ class Step:
         """Flip what lowers the energy most, from where the weights stand."""
         if not self.spins.is_cpu:
             ends = [
-                tensor_descent.improved(family, start.T.contiguous(), **solver.limits(len(start.T))).spins.T
+                tensor_descent.local_search(family, start.T.contiguous(), **solver.limits(len(start.T))).spins.T
                 for family, start in zip(self.families(), self.start, strict=True)
             ]
             self.spins = torch.stack(ends)

@@ -17,7 +17,7 @@ from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.exact.sphere_decoder import decode, exhaustion_work, least_shift
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd_qubo.solvers.search.landscape import sign_start
-from qpsbgd_qubo.solvers.search.single_flips import improved
+from qpsbgd_qubo.solvers.search.single_flips import local_search
 
 ENUMERATE_UP_TO = 10  # most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster
 TOGETHER = 20_000_000  # nodes for all columns together at first, which take well under a second
@@ -50,7 +50,7 @@ class Exact(Solver):
 
     def _solve(self, family: QuboFamily) -> Solution:
         if family.num_spins <= ENUMERATE_UP_TO:
-            return _enumerated(family)
+            return _enumerate(family)
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         with deadline(self.time_limit) as passed:
             double = family.double()
@@ -75,13 +75,13 @@ class Exact(Solver):
 
     def _solve_on_gpu(self, family: QuboFamily) -> Solution | None:
         """By enumeration, for few spins."""
-        return _enumerated(family) if family.num_spins <= ENUMERATE_UP_TO else None
+        return _enumerate(family) if family.num_spins <= ENUMERATE_UP_TO else None
 
     def _decode(
         self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array
     ) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
-        start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
+        start = local_search(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
         spins, linear = start.spins.T.copy(), np.ascontiguousarray(family.linear.T)
         nodes = np.full(len(linear), -1)
         left = end - time.monotonic()
@@ -131,7 +131,7 @@ class Exact(Solver):
         return spins, nodes
 
 
-def _enumerated(family: QuboFamily) -> Solution:
+def _enumerate(family: QuboFamily) -> Solution:
     """The best of all 2ⁿ spin vectors for every column, as one matrix product in double precision."""
     n, double = family.num_spins, family.double()
     vectors = cast(2.0 * (np.arange(2**n)[:, None] >> np.arange(n) & 1) - 1, double.linear)

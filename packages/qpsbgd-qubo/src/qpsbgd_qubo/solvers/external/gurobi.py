@@ -71,7 +71,7 @@ class Gurobi(Solver):
     def variants(cls) -> dict[str, str]:
         """Whether Gurobi finds a licence here."""
         try:
-            with _licensed(), gurobipy.Env(params={"OutputFlag": 0}):
+            with _licence_errors(), gurobipy.Env(params={"OutputFlag": 0}):
                 return {"": ""}
         except RuntimeError as error:
             return {"": str(error)}
@@ -84,7 +84,7 @@ class Gurobi(Solver):
         settings = {"OutputFlag": 0, "IntFeasTol": 1e-9, "MIPGap": self.mip_gap}
         settings |= {"Threads": thread_count(), "Seed": self.seed}
         with (
-            _licensed(family.num_spins),
+            _licence_errors(family.num_spins),
             gurobipy.Env(params=settings) as env,
             gurobipy.Model(env=env) as model,
             deadline(None) as stop,
@@ -164,7 +164,7 @@ def _solve_column(
 
 
 @contextmanager
-def _licensed(num_spins: int = 0) -> Iterator[None]:
+def _licence_errors(num_spins: int = 0) -> Iterator[None]:
     """Turns Gurobi's errors about its licence into errors that say what to do."""
     try:
         yield

@@ -42,25 +42,25 @@ class OneHot:
     @classmethod
     def of_dense(cls, couplings: Array, linear: Array) -> OneHot | None:
         """The groups of a problem with a matrix of couplings (n, n), zero on the diagonal."""
-        if len(linear) > DENSE_UP_TO or not linear.any() or not _likely(couplings):
+        if len(linear) > DENSE_UP_TO or not linear.any() or not _may_have_groups(couplings):
             return None
         where = couplings != 0
         indptr = np.concatenate([[0], where.sum(1).cumsum()])
         indices = np.nonzero(where)[1].astype(np.int32)
         return cls.of(kernels.Rows(indptr, indices, couplings[where].astype(np.float64)), linear)
 
-    def differing(self, spins: Array, other: Array) -> Array:
+    def differences(self, spins: Array, other: Array) -> Array:
         """The spins of all groups in which two answers differ, and single spins in which they do, int32."""
         differs = spins != other
         groups = np.unique(self.bases[differs])
         return np.flatnonzero(np.where(self.bases < 0, differs, np.isin(self.bases, groups))).astype(np.int32)
 
-    def kept(self, spins: Array) -> bool:
+    def satisfied_by(self, spins: Array) -> bool:
         """Whether every group has exactly one spin that is up."""
         up = np.bincount(self.bases[(self.bases >= 0) & (spins > 0)], minlength=self.bases.max() + 1)
         return bool((up == 1).all())
 
-    def annealed(
+    def anneal(
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Array:
         """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or, if None, random ones.
@@ -81,7 +81,7 @@ class OneHot:
         kernels.anneal_groups(self.kernel, found, sites, temperatures, chains, fresh, state, stop)
         return found
 
-    def searched(self, spins: Array, *, sweeps: int, seed: int, stop: Array) -> Array:
+    def tabu_search(self, spins: Array, *, sweeps: int, seed: int, stop: Array) -> Array:
         """The lowest spins met by tabu moves within groups from `spins`, as long as so many sweeps take."""
         generator, found = np.random.default_rng(seed), spins.copy()
         state, tenure = int(generator.integers(1, 2**63, dtype=np.uint64)), int(generator.choice(TENURES))
@@ -90,7 +90,7 @@ class OneHot:
 
 
 @np.errstate(over="ignore")  # a row without positive couplings, and negative ones far beyond them
-def _likely(couplings: Array) -> bool:
+def _may_have_groups(couplings: Array) -> bool:
     """Whether most of some rows have equal couplings to spins that are so coupled, too: cheaper than looking at all."""
     rows = np.linspace(0, len(couplings) - 1, min(len(couplings), SAMPLE)).astype(int)
 

@@ -90,20 +90,20 @@ class PoolSearch:
             planned = LONG_SWEEPS
         sweeps = int(min(planned, most_sweeps))
         self.last_sweeps = sweeps
-        tasks = [self._drawn() for _ in range(self.workers)]
+        tasks = [self._draw_move() for _ in range(self.workers)]
         before = self.best[1] if self.pool else np.inf
-        found = list(run(lambda task: self._made(*task, sweeps=sweeps), tasks))
+        found = list(run(lambda task: self._make_move(*task, sweeps=sweeps), tasks))
         doubted = self.problem.groups if self.rounds == DOUBT else None
         for (kind, base, _, _), answer in zip(tasks, found, strict=True):
             if doubted is not None and answer[1] >= before:
                 continue  # not one for the pool, whose answers keep the groups
-            gain = self._taken(base, answer)
+            gain = self._add_to_pool(base, answer)
             self.made[kind] += 1
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
         lowest = min(found, key=itemgetter(1))
-        if doubted is not None and lowest[1] < before and not doubted.kept(lowest[0]):
+        if doubted is not None and lowest[1] < before and not doubted.satisfied_by(lowest[0]):
             self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
         distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
         self.pool = sorted(distinct.values(), key=itemgetter(1))[:POOL]
@@ -112,7 +112,7 @@ class PoolSearch:
         if self.stale >= PATIENCE:
             self.sweeps, self.stale = 2 * self.sweeps, 0
 
-    def _drawn(self) -> tuple[int, int, int, int]:
+    def _draw_move(self) -> tuple[int, int, int, int]:
         """The kind of a move, the answer it begins with (−1 for none), another answer and a seed."""
         seed = int(self.generator.integers(2**62))
         if self.rounds < 2 or (self.rounds == DOUBT and self.problem.groups is not None):
@@ -124,24 +124,24 @@ class PoolSearch:
         other = int(self.generator.integers(len(self.pool)))
         return kind, -1 if self.moves[kind].name in ("fresh", "assign") else base, other, seed
 
-    def _made(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
+    def _make_move(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
         move, problem = self.moves[kind], self.problem
         if problem.groups is not None and move in GROUP_MOVES:
             start = None if base < 0 else self.pool[base][0]
             across = self.pool[other][0] if move.name == "cross" else None
-            return problem.regrouped(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
+            return problem.anneal_groups(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
         temperatures = cooling(problem.typical, hot=move.hot, sweeps=sweeps)
         if move is FRESH:
-            return problem.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
+            return problem.anneal(None, temperatures=temperatures, seed=seed, stop=self.stop)
         spins = self.pool[base][0]
         if move.name == "tabu":
-            return self._kicked(self.pool[base], moves=1 + int(sweeps * problem.moves_per_sweep), seed=seed)
-        sites = problem.differing(spins, self.pool[other][0]) if move.name == "between" else None
+            return self._search_with_kicks(self.pool[base], moves=1 + int(sweeps * problem.moves_per_sweep), seed=seed)
+        sites = problem.differences(spins, self.pool[other][0]) if move.name == "between" else None
         if sites is not None and len(sites) < 2:
             sites = None
-        return problem.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
+        return problem.anneal(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
 
-    def _kicked(self, answer: Answer, *, moves: int, seed: int) -> Answer:
+    def _search_with_kicks(self, answer: Answer, *, moves: int, seed: int) -> Answer:
         """Tabu searches with so many moves in all, short ones for few spins, each from the best with some flipped."""
         generator, n = np.random.default_rng(seed), len(answer[0])
         short = n <= KICK_UP_TO
@@ -152,18 +152,18 @@ class PoolSearch:
             flips = generator.integers(1, 2 + n // KICK) if short else 1 + n // 50
             start[generator.integers(0, n, flips)] *= -1
             options = {"moves": min(n, moves) if short else moves, "tenure": 10 + n // 100}
-            found = self.problem.searched(start, **options, seed=int(generator.integers(2**62)), stop=self.stop)
+            found = self.problem.tabu_search(start, **options, seed=int(generator.integers(2**62)), stop=self.stop)
             answer = min(found, answer, key=itemgetter(1))
         return answer
 
-    def _taken(self, base: int, answer: Answer) -> float:
+    def _add_to_pool(self, base: int, answer: Answer) -> float:
         """Put an answer into the pool; how much lower it is than the one it began with, or than the best."""
         if not self.pool:
             self.pool.append(answer)
             return 0.0
         best = self.pool[0]
         # When the time is up, there is none to put large answers together.
-        merged = min(best, answer, key=itemgetter(1)) if self.stop[0] else self.problem.merged(best[0], answer[0])
+        merged = min(best, answer, key=itemgetter(1)) if self.stop[0] else self.problem.merge(best[0], answer[0])
         gain = max(0.0, self.pool[max(base, 0)][1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer

@@ -25,7 +25,7 @@ from qpsbgd_qubo.solvers.portfolio.sums import Sums
 from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
 from qpsbgd_qubo.solvers.search.landscape import sign_start
-from qpsbgd_qubo.solvers.search.single_flips import improved
+from qpsbgd_qubo.solvers.search.single_flips import local_search
 from qpsbgd_qubo.sparse import SparseIsing, dot
 
 TRY_OUT_UP_TO = 16  # most spins of which all values are tried, which takes under a millisecond
@@ -92,10 +92,10 @@ class Portfolio(ModelSolver):
         starts: Sequence[Array | None] = [None] * count
         if isinstance(model, QuboFamily) and count > 1 and limit < math.inf:
             with deadline(max(0.0, limit - time.monotonic()) / 2) as stop:
-                starts = improved(model, sign_start(model), patience=PATIENCE, stop=stop).spins.T.astype(np.int8)
+                starts = local_search(model, sign_start(model), patience=PATIENCE, stop=stop).spins.T.astype(np.int8)
         problems = _columns(model)
 
-        def solved(place: int) -> tuple[Array, bool, int]:
+        def solve(place: int) -> tuple[Array, bool, int]:
             seconds, start = None, starts[place]
             if limit < math.inf:
                 left = limit - time.monotonic()
@@ -110,10 +110,10 @@ class Portfolio(ModelSolver):
             return run.spins, run.proven, run.rounds
 
         if count == 1:
-            return [solved(0)]
+            return [solve(0)]
         with ThreadPoolExecutor(min(count, threads)) as pool, ended_by_exceptions():
             context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
-            return list(pool.map(lambda place: context.copy().run(solved, place), range(count)))
+            return list(pool.map(lambda place: context.copy().run(solve, place), range(count)))
 
 
 class _SparseProblem:
@@ -129,17 +129,17 @@ class _SparseProblem:
         """J as a matrix, (n, n)."""
         return self.problem.to_dense().couplings()
 
-    def descended(self, spins: Array, stop: Array) -> Array:
+    def descend(self, spins: Array, stop: Array) -> Array:
         """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
-        return self.model.merged(spins.copy(), spins[None].copy(), stop)[0]
+        return self.model.merge(spins.copy(), spins[None].copy(), stop)[0]
 
     def energy(self, spins: Array) -> float:
         return self.model.energy(spins)
 
-    def prepared(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
+    def prepare(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
         """What to search, None if nothing is left to search, and what makes its spins those of the problem."""
         reduction = Reduction.of(self.model, stop)
-        return SparseSearchProblem(reduction.core, stop) if reduction.core else None, reduction.completed
+        return SparseSearchProblem(reduction.core, stop) if reduction.core else None, reduction.complete
 
 
 class _DenseProblem:
@@ -149,16 +149,16 @@ class _DenseProblem:
         self.couplings, self.linear = couplings, linear
         self.problem = DenseSearchProblem(couplings, linear)
 
-    def descended(self, spins: Array, stop: Array) -> Array:
+    def descend(self, spins: Array, stop: Array) -> Array:
         if sums := Sums.of(self.couplings, self.linear):
-            return sums.solved(seed=0, stop=stop)
-        return self.problem.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
+            return sums.solve(seed=0, stop=stop)
+        return self.problem.tabu_search(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
 
     def energy(self, spins: Array) -> float:
         fields = np.einsum("ij,j->i", self.couplings, spins.astype(np.float64))
         return dot(2 * self.linear + fields, spins.astype(np.float64)) / 2
 
-    def prepared(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
+    def prepare(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
         return self.problem, np.asarray
 
 
@@ -210,7 +210,7 @@ class _Run:
         # An answer's energy is computed once more in the end, exactly, which takes a few times as long as here.
         self.end -= FINISH * (time.monotonic() - begin)
         with deadline(None if self.end == math.inf else max(0.0, self.end - time.monotonic())) as stop:
-            self._offer(self.problem.descended(self.spins, stop))
+            self._offer(self.problem.descend(self.spins, stop))
             if not stop[0]:
                 self._search(stop)
 
@@ -220,7 +220,7 @@ class _Run:
             self.spins, self.energy = spins, energy
 
     def _search(self, stop: Array) -> None:
-        problem, completed = self.problem.prepared(stop)
+        problem, completed = self.problem.prepare(stop)
         if problem is None:
             self.spins, self.energy, self.proven = completed(np.zeros(0, np.int8)), -math.inf, True
             return

@@ -30,13 +30,13 @@ class SearchProblem(ABC):
 
     linear: Array  # h, (n,)
     typical: float  # √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others
-    moves_per_sweep: float  # tabu moves that take about as long as a sweep of `annealed`
-    fixed_sweeps: float = 0.0  # sweeps that take about as long as all else in `annealed`
+    moves_per_sweep: float  # tabu moves that take about as long as a sweep of `anneal`
+    fixed_sweeps: float = 0.0  # sweeps that take about as long as all else in `anneal`
     begins_long: ClassVar[bool] = False  # whether a long first anneal pays where time is limited
     groups: OneHot | None = None  # spins of which one is to be +1; None if there are no such groups
-    group_sweeps: float = 1.0  # sweeps within groups that take about as long as a sweep of `annealed`
+    group_sweeps: float = 1.0  # sweeps within groups that take about as long as a sweep of `anneal`
 
-    def differing(self, spins: Array, other: Array) -> Array:
+    def differences(self, spins: Array, other: Array) -> Array:
         """Where two answers differ; without h, an answer and its negative are the same."""
         places = np.flatnonzero(spins != other)
         if 2 * len(places) > len(spins) and not self.linear.any():
@@ -44,20 +44,20 @@ class SearchProblem(ABC):
         return places.astype(np.int32)
 
     @abstractmethod
-    def annealed(
+    def anneal(
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
-        """Anneal from `spins` or random ones, as `SparseModel.annealed`; never above the energy of `spins`."""
+        """Anneal from `spins` or random ones, as `SparseModel.anneal`; never above the energy of `spins`."""
 
     @abstractmethod
-    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
+    def tabu_search(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
         """Tabu moves from `spins`."""
 
     @abstractmethod
-    def merged(self, spins: Array, other: Array) -> Answer:
+    def merge(self, spins: Array, other: Array) -> Answer:
         """The best answer that can be put together from independent parts of two."""
 
-    def regrouped(
+    def anneal_groups(
         self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
     ) -> Answer:
         """Anneal within groups, or make tabu moves if not `hot`; never above the energy of `spins`.
@@ -66,15 +66,15 @@ class SearchProblem(ABC):
         annealed.
         """
         assert self.groups is not None
-        sites = None if spins is None or across is None else self.groups.differing(spins, across)
+        sites = None if spins is None or across is None else self.groups.differences(spins, across)
         sites = sites if sites is not None and len(sites) else None
         sweeps = round(self.group_sweeps * sweeps)
         if spins is not None and not hot:
-            found = self.groups.searched(spins, sweeps=sweeps, seed=seed, stop=stop)
+            found = self.groups.tabu_search(spins, sweeps=sweeps, seed=seed, stop=stop)
         else:
-            found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop, sites=sites)
-        answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
-        return answer if spins is None else self.merged(spins, answer[0])
+            found = self.groups.anneal(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop, sites=sites)
+        answer = self.tabu_search(found, moves=0, tenure=0, seed=0, stop=stop)
+        return answer if spins is None else self.merge(spins, answer[0])
 
 
 class SparseSearchProblem(SearchProblem):
@@ -96,21 +96,21 @@ class SparseSearchProblem(SearchProblem):
         self.groups = OneHot.of(model.rows, model.linear, stop)
         self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
-    def annealed(  # noqa: D102
+    def anneal(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
-        return self.model.annealed(
+        return self.model.anneal(
             spins, temperatures=temperatures, seed=seed, stop=stop, sites=sites, alone=self.one_by_one
         )
 
-    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
+    def tabu_search(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
         found = spins.copy()
         state = int(np.random.default_rng(seed).integers(1, 2**63, dtype=np.uint64))
         model = self.model
         return found, kernels.tabu_sparse(model.rows, model.linear, found, self.block, moves, tenure, state, stop)
 
-    def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
-        return self.model.merged(spins.copy(), other[None].copy(), NEVER)
+    def merge(self, spins: Array, other: Array) -> Answer:  # noqa: D102
+        return self.model.merge(spins.copy(), other[None].copy(), NEVER)
 
 
 class DenseSearchProblem(SearchProblem):
@@ -132,7 +132,7 @@ class DenseSearchProblem(SearchProblem):
         self.moves_per_sweep = 0.1 * n
         self.groups = OneHot.of_dense(couplings, linear)
 
-    def annealed(  # noqa: D102
+    def anneal(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         generator = np.random.default_rng(seed)
@@ -142,16 +142,16 @@ class DenseSearchProblem(SearchProblem):
         where, made = self.sites if sites is None else sites, np.empty(1, np.int64)
         heat = temperatures.astype(self.dtype)
         kernels.anneal(self.couplings, fields[None], found[None], where, heat, states, made, stop, 1)
-        answer = self._lowered(found, moves=0, tenure=0, seed=0, stop=stop)
+        answer = self._descend_and_search(found, moves=0, tenure=0, seed=0, stop=stop)
         return answer if spins is None else min(answer, (spins, self._energy(spins)), key=lambda answer: answer[1])
 
-    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
-        return self._lowered(spins.astype(self.dtype), moves=moves, tenure=tenure, seed=seed, stop=stop)
+    def tabu_search(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
+        return self._descend_and_search(spins.astype(self.dtype), moves=moves, tenure=tenure, seed=seed, stop=stop)
 
-    def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
+    def merge(self, spins: Array, other: Array) -> Answer:  # noqa: D102
         return min(((each, self._energy(each)) for each in (spins, other)), key=lambda answer: answer[1])
 
-    def _lowered(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
+    def _descend_and_search(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
         """Descent and this many tabu moves from `spins`, of the type of the couplings, which are changed."""
         fields = self._fields(spins)
         limits = (100 * len(spins) + moves, moves, tenure, seed)

@@ -67,22 +67,22 @@ class Sums:
         """The energy, up to a constant."""
         return float((self.weights @ spins - self.target) ** 2 / 2 + self.values @ spins)
 
-    def solved(self, *, seed: int, stop: Array) -> Array:
+    def solve(self, *, seed: int, stop: Array) -> Array:
         """The best spins found, int8, (n,)."""
         generator, best = np.random.default_rng(seed), (np.inf, np.ones(len(self.weights), np.int8))
         items = np.flatnonzero(self.values)
         numbers = np.flatnonzero(self.values == 0)
-        for chosen in self._packed(items, float(np.abs(self.weights[numbers]).sum()), stop):
+        for chosen in self._item_choices(items, float(np.abs(self.weights[numbers]).sum()), stop):
             if stop[0] and best[0] < np.inf:
                 break
             spins = np.ones(len(self.weights), np.int8)
             spins[items] = chosen
             missing = self.target - float(self.weights[items] @ chosen)
-            spins[numbers] = added_up(self.weights[numbers], missing, generator, stop)
+            spins[numbers] = signs_for_sum(self.weights[numbers], missing, generator, stop)
             best = min(best, (self.energy(spins), spins), key=lambda one: one[0])
         return best[1]
 
-    def _packed(self, items: Array, slack: float, stop: Array) -> list[Array]:
+    def _item_choices(self, items: Array, slack: float, stop: Array) -> list[Array]:
         """The best choices of items, each a vector ±1, if slack can make any sum up to ± its whole."""
         weights, signs = np.abs(self.weights[items]), np.sign(self.weights[items])
         costs = 2 * self.values[items] * signs
@@ -114,7 +114,7 @@ class Sums:
         return chosen
 
 
-def added_up(numbers: Array, target: float, generator: np.random.Generator, stop: Array) -> Array:
+def signs_for_sum(numbers: Array, target: float, generator: np.random.Generator, stop: Array) -> Array:
     """Signs ±1 with which the numbers add up to about the target."""
     n, tiny, repeats = len(numbers), 1e-14 * np.abs(numbers).sum(), 0
     best, least = np.where(numbers > 0, 1, -1) * (1 if target > 0 else -1), np.inf
@@ -128,7 +128,7 @@ def added_up(numbers: Array, target: float, generator: np.random.Generator, stop
             signs[i] = 1 if rest * numbers[i] > 0 else -1
             rest -= signs[i] * numbers[i]
         left, right = np.array_split(inner, 2)
-        sums, others = _all_sums(numbers[left]), _all_sums(numbers[right])
+        sums, others = _signed_sums(numbers[left]), _signed_sums(numbers[right])
         ranks = np.argsort(others)
         near = np.searchsorted(others[ranks], rest - sums)
         pairs = [ranks[np.clip(near + shift, 0, len(others) - 1)] for shift in (-1, 0)]
@@ -145,7 +145,7 @@ def added_up(numbers: Array, target: float, generator: np.random.Generator, stop
     return best
 
 
-def _all_sums(numbers: Array) -> Array:
+def _signed_sums(numbers: Array) -> Array:
     """Σ ± numbers for all signs; bit k of a place is set where number k counts positively."""
     sums = np.zeros(1)
     for number in numbers:

@@ -47,11 +47,11 @@ class Annealing(Solver):
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
 
-        def annealed(spins: Array, stop: Array) -> Solution:
+        def anneal(spins: Array, stop: Array) -> Solution:
             lowered, flips = self._anneal(landscape, spins, generator, stop)
             return Solution.of(family, lowered, flips=flips)
 
-        solution, made = best_of_reads(family, self.reads, annealed, generator)
+        solution, made = best_of_reads(family, self.reads, anneal, generator)
         stats = {"solver": "annealing", "reads": made, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return replace(solution, stats=stats).with_offset(offset)
 

@@ -39,7 +39,7 @@ class SparseModel:
         typical = math.sqrt(float(np.einsum("i,i->", couplings, couplings)) / len(linear))
         return cls(kernels.Rows(indptr, indices, couplings), linear, len(indices), typical, thresholds)
 
-    def annealed(
+    def anneal(
         self,
         spins: Array | None,
         *,
@@ -65,7 +65,7 @@ class SparseModel:
             bits = generator.integers(0, 1 << LANES, n, dtype=np.uint16) if spins is None else bits_of(spins)
             kernels.anneal_lanes(self.rows, self.linear, bits, sites, temperatures, state, stop)
             chains = chains_of(bits)
-        return self.merged((chains[0] if spins is None else spins).copy(), chains, stop)
+        return self.merge((chains[0] if spins is None else spins).copy(), chains, stop)
 
     def energy(self, spins: Array) -> float:
         """The energy of spins (n,) int8, without a constant."""
@@ -73,7 +73,7 @@ class SparseModel:
         energy: float = kernels.harvest(self.rows, self.linear, self.thresholds, none, spins.copy(), now)
         return energy
 
-    def merged(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
+    def merge(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
         """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""
         return spins, kernels.harvest(self.rows, self.linear, self.thresholds, others, spins, stop)
 
@@ -103,7 +103,7 @@ class Reduction:
         left = model if not len(gone) else SparseModel.of(*core) if len(kept) else None
         return cls(left, kept, gone, neighbours, weights, fields)
 
-    def completed(self, core_spins: Array) -> Array:
+    def complete(self, core_spins: Array) -> Array:
         """Spins of the whole problem, int8, with the best values of all that were eliminated."""
         spins = np.zeros(len(self.kept) + len(self.gone), np.int8)
         spins[self.kept] = core_spins

@@ -131,7 +131,7 @@ def _anneal(
     tl.store(energies + program * 32 + lane, 0.5 * twice)
 
 
-def annealed(
+def anneal(
     problem: SparseIsing, temperatures: Array, *, chains: int, seed: int, device: torch.device | str = "cuda"
 ) -> tuple[Array, Array]:
     """The spins of the best chain, (n,) int8, and the energies of all, without a constant, in single precision.

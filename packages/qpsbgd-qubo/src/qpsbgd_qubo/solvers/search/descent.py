@@ -16,7 +16,7 @@ from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
 from qpsbgd_qubo.solvers.protocol import Solver, State, WarmState
 from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.landscape import better_of, random_spins, sign_start
-from qpsbgd_qubo.solvers.search.single_flips import improved, most_flips
+from qpsbgd_qubo.solvers.search.single_flips import local_search, most_flips
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Descent(Solver):
 
     def _solve(self, family: QuboFamily) -> Solution:
         """A local minimum per column, or the spins reached when the flips are used up."""
-        return self._best(family, improved)
+        return self._best(family, local_search)
 
     def _solve_on_gpu(self, family: QuboFamily) -> Solution | None:
         """The same by Triton: the same moves, of families in single precision of up to 8192 spins."""
         from qpsbgd_qubo.solvers.search import tensor_descent
 
-        return self._best(family, tensor_descent.improved)
+        return self._best(family, tensor_descent.local_search)
 
     def _best(self, family: QuboFamily, search: Callable[..., Solution]) -> Solution:
         offset, family = family.offset, family.without_offset()
@@ -111,7 +111,7 @@ def best_of_reads(
     Returns:
         The solution, and the searches that were made until Ctrl-C.
     """
-    solution, made = improved(family, sign_start(family)), 0
+    solution, made = local_search(family, sign_start(family)), 0
     with deadline(None) as passed:
         while made < reads and not passed[0]:
             start = random_spins(family, generator) if made else sign_start(family)

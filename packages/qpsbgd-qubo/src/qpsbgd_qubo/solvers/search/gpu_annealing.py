@@ -38,7 +38,7 @@ class GpuAnnealing(ModelSolver):
     @classmethod
     def variants(cls) -> dict[str, str]:
         """Why the solver cannot be used here, or "" if it can."""
-        return {"": "" if torch.cuda.is_available() or _interpreted() else "needs a CUDA GPU, and torch finds none"}
+        return {"": "" if torch.cuda.is_available() or _in_interpreter() else "needs a CUDA GPU, and torch finds none"}
 
     def answer(self, model: SparseIsing | QuboFamily) -> tuple[Array, Array, dict[str, Any]]:
         """The best chain of every column, one column after the other."""
@@ -53,14 +53,14 @@ class GpuAnnealing(ModelSolver):
         if obstacle := self.variants()[""]:
             raise RuntimeError(f'the solver "gpu-annealing" {obstacle}; use "auto"')
         try:
-            from qpsbgd_qubo.solvers.search.chains_triton import annealed
+            from qpsbgd_qubo.solvers.search.chains_triton import anneal
         except ImportError as error:
             raise ImportError('the solver "gpu-annealing" needs Triton: pip install triton') from error
-        device = "cpu" if _interpreted() else "cuda"
+        device = "cpu" if _in_interpreter() else "cuda"
         typical = math.sqrt(dot(problem.couplings, problem.couplings) / problem.num_spins)
         temperatures = cooling(typical, hot=0.6, sweeps=self.sweeps)
-        return annealed(problem, temperatures, chains=self.chains, seed=self.seed, device=device)[0]
+        return anneal(problem, temperatures, chains=self.chains, seed=self.seed, device=device)[0]
 
 
-def _interpreted() -> bool:
+def _in_interpreter() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"

@@ -75,18 +75,18 @@ def _dense(family: QuboFamily, seed: int) -> tuple[Array, Array, str]:
     coupling_sums, diagonal = abs(landscape.couplings).sum(1), family.quadratic.diagonal()
     uneven = bool(diagonal.max() > UNEVEN_FROM * np.sort(diagonal)[(len(diagonal) - 1) // 2])
     if uneven:
-        sample = sampled(family.num_columns)
+        sample = sample_columns(family.num_columns)
         part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
         signs = starts[0][:, sample]
-        far = (_searched(part, diagonal, coupling_sums, [signs], seed) != signs).mean() > FAR
-        if far and (start := rounded(family)) is not None:
+        far = (_tabu_search(part, diagonal, coupling_sums, [signs], seed) != signs).mean() > FAR
+        if far and (start := round_relaxation(family)) is not None:
             starts.append(start)
     kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
-    spins = _searched(landscape, diagonal, coupling_sums, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
+    spins = _tabu_search(landscape, diagonal, coupling_sums, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
     return spins, np.zeros(family.num_columns, bool), "tabu" if len(starts) == 1 else "tabu and rounding"
 
 
-def _searched(
+def _tabu_search(
     landscape: Landscape,
     diagonal: Array,
     coupling_sums: Array,
@@ -131,13 +131,13 @@ def _as_one_problem(ends: Array, indices: Array, couplings: Array, linear: Array
     if (core := reduction.core) is not None:
         sweeps = int(np.clip(core.num_entries / len(core.linear), *SWEEPS))
         temperatures = np.append(core.typical * np.geomspace(HOT, COLD, sweeps), np.zeros(3))
-        core_spins, _ = core.annealed(None, temperatures=temperatures, seed=seed, stop=NEVER)
+        core_spins, _ = core.anneal(None, temperatures=temperatures, seed=seed, stop=NEVER)
     proven = np.ones(m, bool)
     proven[reduction.kept // n] = False
-    return reduction.completed(core_spins).reshape(m, n).T, proven
+    return reduction.complete(core_spins).reshape(m, n).T, proven
 
 
-def rounded(family: QuboFamily) -> Array | None:
+def round_relaxation(family: QuboFamily) -> Array | None:
     """A start that knows the couplings: the relaxation to the box [−1, 1]ⁿ, rounded one spin after the other, (n, m).
 
     With A = Q + δI = RᵀR and x the least xᵀAx + sᵀx over the box, spins are set from the last row of R to the first,
@@ -157,12 +157,12 @@ def rounded(family: QuboFamily) -> Array | None:
         factor = _Cholesky(matrix)
     except np.linalg.LinAlgError:
         return None
-    size = 0.5 * math.sqrt(np.square(factor.solved(linear[:, sampled(linear.shape[1])])).mean())
+    size = 0.5 * math.sqrt(np.square(factor.solve(linear[:, sample_columns(linear.shape[1])])).mean())
     ridge = min(MOST_RIDGE, LEAST_RIDGE * (size / INSIDE) ** GROWTH)
     if ridge > LEAST_RIDGE:
         matrix[places, places] += (ridge - LEAST_RIDGE) * unit
         factor = _Cholesky(matrix)
-    relaxed = np.clip(factor.solved(linear) * -0.5, -1, 1)
+    relaxed = np.clip(factor.solve(linear) * -0.5, -1, 1)
     slopes, relaxed = aligned((linear + 2 * (matrix @ relaxed)).T), aligned(relaxed.T)
     kernels.relax(aligned(2 * matrix), slopes, relaxed, PASSES, thread_count())
     spins = np.empty_like(relaxed)
@@ -186,7 +186,7 @@ class _Cholesky:
             self.factor[begin:end, begin:end], self.factor[end:, begin:end] = block, below
             self.factor[begin:end, end:] = 0
 
-    def solved(self, right: Array) -> Array:
+    def solve(self, right: Array) -> Array:
         """X with A x = `right` (n, k)."""
         x, blocks = right.copy(), [(k * BLOCK, (k + 1) * BLOCK, inverse) for k, inverse in enumerate(self.inverses)]
         for begin, end, inverse in blocks:
@@ -196,6 +196,6 @@ class _Cholesky:
         return x
 
 
-def sampled(count: int) -> slice:
+def sample_columns(count: int) -> slice:
     """Some of so many columns, evenly spaced."""
     return slice(0, None, max(1, count // SAMPLE))

@@ -11,7 +11,7 @@ from qpsbgd_qubo.kernels import NEVER, Array, aligned, kernels, thread_count
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 
-def improved(
+def local_search(
     family: QuboFamily,
     spins: Array,
     *,

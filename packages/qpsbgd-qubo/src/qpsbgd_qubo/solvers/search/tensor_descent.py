@@ -14,7 +14,7 @@ from qpsbgd_qubo.solvers.protocol import WarmState
 from qpsbgd_qubo.solvers.search import single_flips
 
 
-def improved(
+def local_search(
     family: QuboFamily,
     spins: Tensor,
     *,
@@ -36,7 +36,9 @@ def improved(
         return Solution(spins.T, energies + family.offset, unproven, {"solver": "descent"})
     plain = family.without_offset().numpy()
     return (
-        single_flips.improved(plain, spins.cpu().numpy(), **limits, stop=stop).like(family).with_offset(family.offset)
+        single_flips.local_search(plain, spins.cpu().numpy(), **limits, stop=stop)
+        .like(family)
+        .with_offset(family.offset)
     )
 
 
@@ -58,7 +60,7 @@ def descend_on_device(state: WarmState, linear: Tensor, signs: Tensor, limits: d
     solutions = []
     for matrix, block, start in zip(state.quadratic, linear, spins, strict=True):
         family = QuboFamily.trusted(matrix, block.T.contiguous(), block.new_zeros(len(block)))
-        solutions.append(improved(family, start.T.contiguous(), **limits))
+        solutions.append(local_search(family, start.T.contiguous(), **limits))
     return torch.stack([each.spins.T for each in solutions]), torch.stack([each.energies for each in solutions])
 
 

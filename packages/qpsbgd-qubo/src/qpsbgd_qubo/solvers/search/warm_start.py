@@ -51,7 +51,8 @@ def descend(state: WarmState, linear: Any, limits: dict[str, Any]) -> tuple[Warm
     gains = thresholds(state.reach[:, None], largest_of_rows(linear))
     for block, parts in enumerate(zip(*map(on_cpu, (couplings, fields, spins, gains)), strict=True)):
         if turned is not None:
-            kernels.flip_marked(*parts[:3], turned[block], thread_count())
+            coupled, field, start, _ = parts
+            kernels.flip_marked(coupled, field, start, turned[block], thread_count())
         lower_columns(*parts, **limits)
     energies = (spins * (fields + linear)).sum(-1) / 2 + state.quadratic.diagonal(0, -2, -1).sum(-1)[:, None]
     fields -= linear
