@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 from qpsbgd_qubo.assignments import Assignment, assignment
 from qpsbgd_qubo.files.atomic import check_new, check_writable
 from qpsbgd_qubo.files.visible import visible
+from qpsbgd_qubo.options import options_named, read_options
 from qpsbgd_qubo.problem_files import FORMATS, assignment_text, read_problem, save_assignment
 from qpsbgd_qubo.problems import Problem
 from qpsbgd_qubo.solvers import SOLVERS, Solver, best_on_interrupt, make_solver
-from qpsbgd_qubo.solvers.options import options_named, read_options
 from qpsbgd_qubo.terminal import complain, complain_of, degrade, show_warning
 
 VALUES = {"SPIN": "-1 and +1", "BINARY": "0 and 1"}

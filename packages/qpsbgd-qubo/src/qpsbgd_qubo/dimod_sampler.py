@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpsbgd_qubo.assignments import assignment
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE
 from qpsbgd_qubo.problems import Problem, bqm_problem
 from qpsbgd_qubo.solvers import Solver, make_solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.reads import Samples

@@ -158,7 +158,7 @@ def of_kernel(*kernels):
 
 
 def energies(couplings, linear, spins):
-    """Of every row of spins, in double precision."""
+    """The energy of every row of spins, in double precision."""
     couplings, linear, spins = (part.astype(np.float64) for part in (couplings, linear, spins))
     return (spins * (linear + spins @ couplings / 2)).sum(-1)
 

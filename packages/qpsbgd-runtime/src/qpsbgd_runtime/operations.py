@@ -280,7 +280,7 @@ class Clip(Operation):
         yield are_numbers and float(self.low) <= float(self.high), "two limits in order"
 
     def _step(self, shape: Shape) -> Step:
-        """Of single numbers; others are parts of compiled programs."""
+        """The step for single numbers; others are parts of compiled programs."""
         low, high = np.float32(self.low), np.float32(self.high)
         return lambda x: x.clip(low, high)
 

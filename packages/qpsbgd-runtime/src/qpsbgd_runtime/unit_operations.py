@@ -74,7 +74,7 @@ class Threshold(Operation):
         return Lines(2 * turns, offsets, 0, -bound, bound, np.zeros((0, 3), np.int64))
 
     def _step(self, shape: Shape) -> Step:
-        """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
+        """The step for sums that are also needed elsewhere; others are part of a compiled layer."""
         return self.lines.step(shape, axis=self.axis, dtype="int8")
 
 
@@ -180,7 +180,7 @@ class Requantize(Operation):
         return Lines(factors, offsets, self.shift, self.lows, self.highs, exceptions)
 
     def _step(self, shape: Shape) -> Step:
-        """Of sums that are needed elsewhere, too; others are part of a compiled layer."""
+        """The step for sums that are also needed elsewhere; others are part of a compiled layer."""
         return self.lines.step(shape, axis=self.axis, dtype=self.gives)
 
 

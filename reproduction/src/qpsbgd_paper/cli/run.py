@@ -17,7 +17,7 @@ from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
-from qpsbgd_qubo.solvers.options import read_options
+from qpsbgd_qubo.options import read_options
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment

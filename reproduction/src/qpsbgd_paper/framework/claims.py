@@ -36,7 +36,7 @@ _BOTH_SIDES, _ONE_SIDE = 0.975, 0.95
 """Levels of Student's t for 95 % on both sides and on one."""
 
 _POWER, _POWER_OF_TWO = 0.8, 0.9
-"""Of one test, and of each of two of which both must succeed."""
+"""The level of one test, and of each of two that must both succeed."""
 
 _ROUNDING = 1e-9
 """Differences below this share of the figures are rounding errors."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpsbgd_qubo.annealers.ledger import Counts, Ledger
-from qpsbgd_qubo.solvers.options import COUNT
+from qpsbgd_qubo.options import COUNT
 
 Shape = tuple[int, int]  # inputs and columns of a layer
 

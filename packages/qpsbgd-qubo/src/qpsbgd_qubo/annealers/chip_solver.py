@@ -18,7 +18,7 @@ from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Answer
 from qpsbgd_qubo.annealers.tiles import CliqueEmbedding, check_tiles, largest_clique, tiles_of
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
 
 Self = TypeVar("Self", bound="ChipSolver")
 

@@ -14,7 +14,7 @@ from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Answer, Submission
 from qpsbgd_qubo.family import Solution
 from qpsbgd_qubo.ising import Ising
-from qpsbgd_qubo.solvers.options import FLAG, POSITIVE_OR_NONE, check_options
+from qpsbgd_qubo.options import FLAG, POSITIVE_OR_NONE, check_options
 
 LIMITS = ("minimum_time_limit", "maximum_number_of_variables", "maximum_number_of_biases")
 """The service's properties that decide what is sent."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
-from qpsbgd_qubo.solvers.options import COUNT, NOT_NEGATIVE
+from qpsbgd_qubo.options import COUNT, NOT_NEGATIVE
 
 _KIND = Kind(
     "ledger",

@@ -194,7 +194,7 @@ def plan(
 
 
 def decode(planned: Sequence[Planned], answers: Sequence[Answer]) -> Iterator[tuple[int, Array, Array]]:
-    """Of every tile: its column's number, the votes of its chains (reads, n), and the chains' lengths (n,)."""
+    """For every tile: its column's number, the votes of its chains (reads, n), and the chains' lengths (n,)."""
     for part, answer in zip(planned, answers, strict=True):
         at = 0
         for number, tile, gauge in zip(part.sheet.columns, part.sheet.tiles, part.gauges, strict=True):

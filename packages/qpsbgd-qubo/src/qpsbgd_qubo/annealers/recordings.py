@@ -15,7 +15,7 @@ import numpy as np
 from qpsbgd_qubo.annealers.budget import Budget
 from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Submission
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, POSITIVE
+from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, POSITIVE
 
 Chains = list[list[list[int]]]
 

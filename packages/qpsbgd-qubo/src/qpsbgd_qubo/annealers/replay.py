@@ -16,8 +16,8 @@ from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Link, Live
 from qpsbgd_qubo.annealers.tiles import CliqueEmbedding
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.options import POSITIVE
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import POSITIVE
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from qpsbgd_qubo.annealers.reads import Reads
 from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Live, Submission
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.options import COUNT, POSITIVE_OR_NONE, check_options
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import COUNT, POSITIVE_OR_NONE, check_options
 
 Self = TypeVar("Self", bound="ServiceSolver")
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class ServiceSolver(Solver):
     """Solves families on a service, and counts what that costs.
 
     The connection is opened at the first family and kept open until `close`, or the end of a `with` block. Threads may
-    share a solver; they take turns. Copies, also those with other options (`dataclasses.replace`), open connections of
+    share a solver, one at a time. Copies, also those with other options (`dataclasses.replace`), open connections of
     their own but count together with the original. A pickled solver keeps the count so far and then counts
     independently, unless its ledger is a file.
 

@@ -13,7 +13,7 @@ from qpsbgd_qubo.annealers.chip_solver import ChipSolver
 from qpsbgd_qubo.annealers.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
 from qpsbgd_qubo.annealers.packing import fit
 from qpsbgd_qubo.kernels import Array, kernels, thread_count
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
 
 try:
     import dimod

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.layer_search import LayerSearch

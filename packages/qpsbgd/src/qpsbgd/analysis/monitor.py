@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.parallel.shards import local
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,7 +24,7 @@ from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.files.memory import check_memory
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""

@@ -11,7 +11,7 @@ import typer
 from qpsbgd.cli.console import console, rich_table, say_fact
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.solvers.options import options_named, read_options
+from qpsbgd_qubo.options import options_named, read_options
 
 app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
 

@@ -12,7 +12,7 @@ from torch.fx import Proxy
 
 from qpsbgd.nn.layers import traced
 from qpsbgd.nn.straight_through import sign
-from qpsbgd_qubo.solvers.options import Number
+from qpsbgd_qubo.options import Number
 
 _BITS = Number(whole=True, least=2, most=8)
 

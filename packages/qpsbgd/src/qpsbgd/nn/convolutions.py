@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, Number
+from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, Number
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 

@@ -17,7 +17,7 @@ from torch.fx import Proxy
 from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.straight_through import sign, straight_through
 from qpsbgd.nn.tape import MomentTape, Tape
-from qpsbgd_qubo.solvers.options import Number
+from qpsbgd_qubo.options import Number
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""

@@ -22,7 +22,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import WARMUP, Network
 from qpsbgd.optim.updates import Update, base_optimizer, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `Network.rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""

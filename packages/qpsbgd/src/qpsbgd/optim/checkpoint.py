@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from qpsbgd_qubo.files.atomic import writing
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE
 
 _FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
 _START = len(_FORMAT) + hashlib.sha256().digest_size

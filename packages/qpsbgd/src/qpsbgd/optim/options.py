@@ -15,7 +15,7 @@ from qpsbgd.optim.recommend import WARMUP, Network, Recommendation, momentum_of
 from qpsbgd.parallel.distributed_solver import check_serves_shards
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Projection, make_projection
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.solvers.options import NOT_NEGATIVE
+from qpsbgd_qubo.options import NOT_NEGATIVE
 
 DEFAULT_FLIPS = 0.02
 

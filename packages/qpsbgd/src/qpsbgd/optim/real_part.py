@@ -16,7 +16,7 @@ from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.parameters import NamedTensor, ParameterSplit
 from qpsbgd.optim.recommend import REAL_RATE, vector_rate
 from qpsbgd.parallel.shards import local
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""

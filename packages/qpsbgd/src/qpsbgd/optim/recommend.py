@@ -15,7 +15,7 @@ from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.optim.parameters import Layers, ParameterSplit, param_groups
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Polar, Projection, Ridge
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE
 
 RATE = 0.25
 """The rate of a run of one step, chosen on networks with and without norms (reproduction/results/rates.json)."""

@@ -16,7 +16,7 @@ from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, check_options
 
 
 class LayerShards(Protocol):

@@ -25,7 +25,7 @@ from qpsbgd.projections.system import (
 )
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd_qubo.solvers.protocol import WarmState
 from qpsbgd_qubo.solvers.search.warm_start import use_cold_start
 

@@ -35,7 +35,7 @@ from qpsbgd.projections.protocol import (
     mean_gradient,
 )
 from qpsbgd_qubo.files.memory import check_memory
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
 

@@ -26,7 +26,7 @@ from qpsbgd.projections.solving import solved
 from qpsbgd.projections.system import SystemState, block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
-from qpsbgd_qubo.solvers.options import (
+from qpsbgd_qubo.options import (
     AT_LEAST_ONE,
     AT_LEAST_ONE_OR_NONE,
     BELOW_ONE,

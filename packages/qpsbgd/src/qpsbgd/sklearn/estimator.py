@@ -27,7 +27,7 @@ from qpsbgd.nn.tape import having
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
+from qpsbgd_qubo.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
 
 Rows = NDArray[Any]
 

@@ -12,10 +12,10 @@ import numpy as np
 from qpsbgd_qubo.arrays import cast
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array, kernels, thread_count
+from qpsbgd_qubo.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.exact.sphere_decoder import decode, exhaustion_work, least_shift
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 from qpsbgd_qubo.solvers.search.single_flips import local_search
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import thread_count
+from qpsbgd_qubo.options import NOT_NEGATIVE, SECONDS, Number, check_options
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.exact.sphere_decoder import least_shift
-from qpsbgd_qubo.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 try:

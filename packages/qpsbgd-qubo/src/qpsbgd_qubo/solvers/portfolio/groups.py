@@ -14,7 +14,7 @@ from qpsbgd_qubo.kernels import NEVER, Array, kernels
 
 COLD = 0.1  # the last temperature, in units of what a move changes the energy by
 SWEEPS = 200
-"""Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
+"""Sweeps of a chain: many short chains find the optimum of assignments and tours more often than a long one."""
 TENURES = (5, 10, 20, 40, 80)
 """Moves for which a tabu search leaves a spin down, one drawn per search: the best differs between problems."""
 MOVES_PER_SWEEP = 25  # tabu moves that take about as long as a sweep

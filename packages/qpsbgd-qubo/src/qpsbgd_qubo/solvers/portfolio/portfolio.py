@@ -16,9 +16,9 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.deadline import deadline, ended_by_exceptions, report
 from qpsbgd_qubo.solvers.exact.sphere_decoder import prove
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SearchProblem, SparseSearchProblem
 from qpsbgd_qubo.solvers.portfolio.sums import Sums

@@ -8,8 +8,8 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array, aligned, kernels, thread_count
+from qpsbgd_qubo.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd_qubo.solvers.search.descent import best_of_reads
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 from qpsbgd_qubo.solvers.search.single_flips import lower_columns

@@ -11,8 +11,8 @@ import numpy as np
 from qpsbgd_qubo.arrays import full, is_tensor
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array
+from qpsbgd_qubo.options import FLAG, SEED, Number, check_options
 from qpsbgd_qubo.solvers.deadline import deadline
-from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
 from qpsbgd_qubo.solvers.protocol import Solver, State, WarmState
 from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.landscape import better_of, random_spins, sign_start

@@ -12,7 +12,7 @@ import torch
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SEED, check_options
+from qpsbgd_qubo.options import AT_LEAST_ONE, SEED, check_options
 from qpsbgd_qubo.solvers.protocol import ModelSolver
 from qpsbgd_qubo.solvers.search.chains import cooling
 from qpsbgd_qubo.sparse import SparseIsing, dot

@@ -21,8 +21,8 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, Array, aligned, kernels, thread_count
+from qpsbgd_qubo.options import SEED, check_options
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import SEED, check_options
 from qpsbgd_qubo.solvers.search.chains import Reduction, SparseModel
 from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
 
@@ -35,7 +35,7 @@ TOGETHER = 16384
 LEAST_GROUPS = 8
 """Groups of columns, at least, so that several threads have work; fixed, so that answers do not depend on threads."""
 SWEEPS = (12, 48)
-"""Of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
+"""Sweeps of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
 many more."""
 HOT, COLD = 2.0, 0.02
 """First and last temperature, in units of the typical field, by equal ratios: rare words have small fields."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import aligned, kernels, thread_count
+from qpsbgd_qubo.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins
 
 

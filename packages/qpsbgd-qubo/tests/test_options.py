@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.options import Number
 from qpsbgd_qubo.solvers import SOLVERS, make_solver
-from qpsbgd_qubo.solvers.options import Number
 from qpsbgd_qubo.testing import random_family
 
 CHIP = {
