@@ -48,7 +48,7 @@ groups are costs that look like constraints, such as the edges of an independent
 chances."""
 TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100  # of the first round, which also shows how long a sweep takes, and of the next ones
 LONG_SWEEPS = 500
-"""Sweeps of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
+"""Sweeps of the second round of sparse problems with a time limit: large ones with little time want one long anneal."""
 
 
 @dataclass

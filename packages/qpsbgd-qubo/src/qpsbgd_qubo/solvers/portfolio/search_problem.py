@@ -21,7 +21,7 @@ from qpsbgd_qubo.sparse import dot
 Answer = tuple[Array, float]
 
 VISIBLE, SAMPLE = 0.02, 100_000
-"""Of the spread of couplings or fields, the rounding error from which on it is hidden; couplings that are looked at."""
+"""The share of the spread of couplings or fields from which on rounding hides it; the couplings that are looked at."""
 TOO_MANY = 1_500_000  # spins and couplings above which one chain is annealed at a time instead of sixteen
 
 

@@ -35,8 +35,8 @@ TOGETHER = 16384
 LEAST_GROUPS = 8
 """Groups of columns, at least, so that several threads have work; fixed, so that answers do not depend on threads."""
 SWEEPS = (12, 48)
-"""Sweeps of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
-many more."""
+"""Sweeps of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are
+worth many more."""
 HOT, COLD = 2.0, 0.02
 """First and last temperature, in units of the typical field, by equal ratios: rare words have small fields."""
 WIDE_FROM = 256  # least number of spins for which kicks pay after one start
