@@ -34,7 +34,7 @@ class SignActivation(nn.Module):
         super().__init__()
         if isinstance(width, bool) or not isinstance(width, Real) or not width > 0:
             raise ValueError(f"width must be a positive number, got {width!r}")
-        self.width = float(width)
+        self.width: float = float(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """±1 in the shape of x."""
