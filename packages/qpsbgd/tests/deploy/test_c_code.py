@@ -36,6 +36,19 @@ def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, wor
 
 
 @needs_compiler
+@pytest.mark.parametrize("inputs", [96, 480, 1000])
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_ones_are_counted_without_an_instruction_for_it_however_many_there_are(inputs, word_bits, tmp_path):
+    layer = BinaryLinear(inputs, 40, gain=1.0)
+    rows = torch.stack([layer.weight[0].sign(), -layer.weight[0].sign(), *torch.randn(9, inputs)]).detach()
+    source = to_c(nn.Sequential(SignActivation(), layer), tmp_path, word_bits=word_bits)
+    _, outputs = results(built(source, "-DQPSBGD_PORTABLE"), rows.numpy())
+    signs = torch.where(rows >= 0, 1.0, -1.0)
+    np.testing.assert_array_equal(outputs, layer(signs).detach().numpy())
+    assert outputs[0, 0] == inputs and outputs[1, 0] == -inputs
+
+
+@needs_compiler
 @pytest.mark.parametrize("flags", [SANITIZED, ("-O2", "-DQPSBGD_PORTABLE")])
 def test_images_stay_within_their_buffers(tmp_path, flags):
     layers = [

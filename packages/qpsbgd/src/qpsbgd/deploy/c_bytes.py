@@ -134,18 +134,29 @@ def _added(signs: Array, taps: tuple[Array, Array], frame: Frame) -> str:
     return nested([over("at", frame.after.positions)], body, before=setup)
 
 
-def stored(operation: Threshold | Requantize | None, frame: Frame) -> tuple[list[str], list[str]]:
-    """Statements before loops over positions `at` and units, and in them, where `sum` is known: they store a result."""
+def stored(
+    operation: Threshold | Requantize | None, frame: Frame, *, most: int | None = None
+) -> tuple[list[str], list[str]]:
+    """Statements before loops over positions `at` and units, and in them, which store a result.
+
+    The sum is in `sum`, or `most` less what is in `lost`.
+    """
     after, word, place = frame.after, frame.word, f"out[at * {frame.after.channels} + unit]"
+    sums = [] if most is None else [f"const int32_t sum = {most} - lost;"]
     if operation is None:
-        return [], [f"{place} = sum;"]
+        return [], [*sums, f"{place} = sum;"]
     if isinstance(operation, Threshold):
         units, words = after.channels, after.words(word)
         flipped = f" ^ {frame.array('flipped', operation.flipped)}[unit / {word}]" if operation.flipped.any() else ""
-        return ["word bits = 0;"], [
-            f"bits |= (word)(sum >= {frame.array('levels', operation.levels)}[unit]) << (unit % {word});",
-            f"if (unit % {word} == {word - 1} || unit == {units - 1}) {{",
-            *(f"out[at * {words} + unit / {word}] = bits{flipped};", "bits = 0;", "}"),
+        if most is None:
+            reached = f"sum >= {frame.array('levels', operation.levels)}[unit]"
+        else:
+            limits = (most - operation.levels.astype(np.int64)).clip(-(2**31) + 1, 2**31 - 1).astype(np.int32)
+            reached = f"lost <= {frame.array('limits', limits)}[unit]"
+        full = "!mask" if units % word == 0 else f"!mask || unit == {units - 1}"
+        return ["word bits = 0, mask = 1;"], [
+            *(f"bits |= {reached} ? mask : 0;", "mask <<= 1;"),
+            *(f"if ({full}) {{", f"out[at * {words} + unit / {word}] = bits{flipped};", "bits = 0;", "mask = 1;", "}"),
         ]
     # What is shifted is positive: C leaves shifts of negative numbers to compilers.
     least, most, shift = operation.steps.low, operation.steps.high - operation.steps.low, operation.shift
@@ -159,6 +170,7 @@ def stored(operation: Threshold | Requantize | None, frame: Frame) -> tuple[list
         f"line >> {shift}" if shift >= 32 else f"line >> {shift} > {most} ? {most} : line >> {shift}"
     )
     lines = [
+        *sums,
         f"const int64_t line = {factors}[unit] * sum + {offsets}[unit];",
         f"int32_t value = (int32_t)({above}) + {least};",
         f"value = value < {low} ? {low} : value > {high} ? {high} : value;",

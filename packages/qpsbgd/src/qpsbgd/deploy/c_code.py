@@ -238,7 +238,7 @@ class _Network:
         if frame.scratch[0]:
             places.append(f"arena.{_MEMBERS[frame.scratch[1]]} + {self._places[f'scratch{frame.number}'] // 4}")
         given = f"({', '.join(places)})"
-        return f"    COUNT(step{frame.number}, {given});" if "popcount(" in body else f"    step{frame.number}{given};"
+        return f"    COUNT(step{frame.number}, {given});" if "popcount" in body else f"    step{frame.number}{given};"
 
 
 _MEMBERS = {
@@ -259,7 +259,7 @@ def _definition(frame: Frame, body: str, *, meets: bool) -> str:
     types |= {"scratch": f"{frame.scratch[1]} *restrict "} if frame.scratch[0] else {}
     given = ", ".join(f"{type_}{name}" for name, type_ in types.items())
     function = f"void step{frame.number}({given})\n{{\n{body}\n}}\n"
-    if "popcount(" not in body:
+    if "popcount" not in body:
         return f"static {function}"
     return f"COUNTING {function}COUNTED(step{frame.number}, ({given}), ({', '.join(types)}))\n"
 

@@ -56,11 +56,11 @@ def _dense(operation: ops.Dense, frame: Frame) -> str:
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
     name, words = frame.array("weights", ordered), before.count(frame.word) // rows
-    setup, store = stored(frame.epilogue, frame)
+    setup, store = stored(frame.epilogue, frame, most=signs.shape[1])
     body = [
         f"const word *row = {name} + unit * {words};",
         *_differing("in", words, ""),
-        f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
+        "const int32_t lost = 2 * differing;",
         *store,
     ]
     rows_of_words = f"for (int32_t at = 0; at < {rows}; at++, in += {words})"
@@ -90,28 +90,28 @@ def _patches(operation: Convolution, frame: Frame) -> str:
     """A convolution of bits in one group: all bits of a patch stand side by side."""
     channels, units = frame.before.channels, frame.after.channels
     size, loops, at = _window(operation.window, frame)
-    setup, store = stored(frame.epilogue, frame)
     signs = operation.weights.array[0].reshape(units, channels, *size).transpose(0, 2, 3, 1).reshape(units, -1)
+    setup, store = stored(frame.epilogue, frame, most=signs.shape[1])
     name, count, words = frame.array("weights", signs), signs.shape[1], -(-signs.shape[1] // frame.word)
     padded = "    continue;" in loops
+    loops.append(f"const int32_t place = (dy * {size[1]} + dx) * {channels};")
     body = [
-        f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
-        *(["int32_t products = 0;"] if padded else []),
-        *(*loops, f"const int32_t place = (dy * {size[1]} + dx) * {channels};"),
+        *(f"word patch[{words}] = {{0}};", *([f"int32_t missing = {count};"] if padded else []), *loops),
         f"add_bits(in + ({at}) * {frame.before.words(frame.word)}, {channels}, place, patch);",
+        *([f"missing -= {channels};"] if padded else []),
+        "}",
     ]
-    if padded:
-        ones = frame.array("ones", np.ones(channels, bool))
-        body += [f"add_bits({ones}, {channels}, place, seen);", f"products += {channels};"]
-    body += ["}"]
     for inside in (True, False) if padded else (True,):
         if padded:
-            body += [f"if (products == {count}) {{" if inside else "else {"]
+            body += ["if (missing == 0) {" if inside else "else {"]
+        if not inside:
+            ones = frame.array("ones", np.ones(channels, bool))
+            body += [f"word seen[{words}] = {{0}};", *loops, f"add_bits({ones}, {channels}, place, seen);", "}"]
         body += [
             f"{over('unit', units)} {{",
             f"const word *row = {name} + unit * {words};",
             *_differing("patch", words, "" if inside else " & seen[k]"),
-            f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
+            f"const int32_t lost = 2 * differing{'' if inside else ' + missing'};",
             *(*store, "}", *(["}"] if padded else [])),
         ]
     return nested(_over_image(frame.after), body, before=setup)
@@ -119,9 +119,23 @@ def _patches(operation: Convolution, frame: Frame) -> str:
 
 def _differing(source: str, words: int, mask: str) -> list[str]:
     """Statements that count where words differ from those of `row`."""
+
+    def term(k: int | str) -> str:
+        return f"({source}[{k}] ^ row[{k}]){mask.replace('[k]', f'[{k}]')}"
+
+    def fifteen(first: str = "", at: int = 0, count: int = 15) -> str:
+        words = [term(f"{first}{at + k}") for k in range(count)] + ["0"] * (15 - count)
+        return (
+            f"popcount15({', '.join(words)})" if count > 2 else " + ".join(f"popcount({one})" for one in words[:count])
+        )
+
     if words > _UNROLLED:
-        return ["int32_t differing = 0;", over("k", words), f"    differing += popcount(({source}[k] ^ row[k]){mask});"]
-    terms = [f"popcount(({source}[{k}] ^ row[{k}]){mask.replace('[k]', f'[{k}]')})" for k in range(words)]
+        return [
+            "int32_t differing = 0, k = 0;",
+            *(f"for (; k < {words // 15 * 15}; k += 15)", f"    differing += {fifteen('k + ')};"),
+            *(f"for (; k < {words}; k++)", f"    differing += popcount({term('k')});"),
+        ]
+    terms = [fifteen(at=at, count=min(15, words - at)) for at in range(0, words, 15)]
     return [f"const int32_t differing = {' + '.join(terms)};"]
 
 
@@ -141,14 +155,16 @@ def _cleared(values: Values, word: int) -> list[str]:
 def _window(window: Window, frame: Frame) -> tuple[Shape, list[str], str]:
     """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
     image = frame.before.image
-    rows, columns = window.rows_and_columns(image[-len(window.size) :])
-    high, wide = size = (rows.shape[1], columns.shape[1])
-    down, across = frame.taps(rows, columns)
-    loops = [
-        *(over("dy", high), f"{over('dx', wide)} {{"),
-        f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
-    ]
-    if (rows < 0).any() or (columns < 0).any():
+    taps = window.rows_and_columns(image[-len(window.size) :])
+    size = (taps[0].shape[1], taps[1].shape[1])
+    loops = [over("dy", size[0]), f"{over('dx', size[1])} {{"]
+    if any(map(any, window.sides)):
+        down, across = frame.taps(*taps)
+        loops += [f"const int32_t y = {down}[i * {size[0]} + dy], x = {across}[j * {size[1]} + dx];"]
+    else:
+        (down, right), (gap, step) = ((1, *pair)[-2:] for pair in (window.stride, window.dilation))
+        loops += [f"const int32_t y = i * {down} + dy * {gap}, x = j * {right} + dx * {step};"]
+    if (taps[0] < 0).any() or (taps[1] < 0).any():
         loops += ["if (y < 0 || x < 0)", "    continue;"]
     return size, loops, f"y * {image[1]} + x"
 

@@ -34,7 +34,7 @@ int32_t {name}_self_test(void);
 """
 
 HELPERS = {
-    "popcount(": """\
+    "popcount": """\
 
 /* Many processors have an instruction that compilers may only use where they are told to: steps that count are compiled
    twice there, and the processor is asked. */
@@ -51,10 +51,56 @@ HELPERS = {
 #define COUNT(name, arguments) name arguments
 #endif
 
+#if defined(__GNUC__) && !defined(QPSBGD_PORTABLE) && \\
+    (defined(__x86_64__) || defined(__aarch64__) || defined(__ARM_NEON) || defined(__riscv_zbb))
+#define POPCOUNT(bits) ((int32_t)BUILTIN(bits))
+#endif
+#if defined(__GNUC__)
+#define INLINED static inline __attribute__((always_inline))
+#else
+#define INLINED static inline
+#endif
+""",
+    "popcount15(": """\
+
+/* Where a processor has no instruction for it, words are added bit by bit first: sums and carries of three each. */
+#define SUM(a, b, c) ((a) ^ (b) ^ (c))
+#define CARRY(a, b, c) (((a) & (b)) | (((a) ^ (b)) & (c)))
+
+/* The number of ones in fifteen words, of which the last may be zeros. */
+INLINED int32_t popcount15(word a, word b, word c, word d, word e, word f, word g, word h, word i, word j,
+                                  word k, word l, word m, word n, word o)
+{
+#ifdef POPCOUNT
+    return POPCOUNT(a) + POPCOUNT(b) + POPCOUNT(c) + POPCOUNT(d) + POPCOUNT(e) + POPCOUNT(f) +
+           POPCOUNT(g) + POPCOUNT(h) + POPCOUNT(i) + POPCOUNT(j) + POPCOUNT(k) + POPCOUNT(l) +
+           POPCOUNT(m) + POPCOUNT(n) + POPCOUNT(o);
+#else
+    const word all = (word)-1;
+    const word s0 = SUM(a, b, c), s1 = SUM(d, e, f), s2 = SUM(g, h, i), s3 = SUM(j, k, l), s4 = SUM(m, n, o);
+    const word c0 = CARRY(a, b, c), c1 = CARRY(d, e, f), c2 = CARRY(g, h, i), c3 = CARRY(j, k, l), c4 = CARRY(m, n, o);
+    const word s5 = SUM(s0, s1, s2), c5 = CARRY(s0, s1, s2), c6 = CARRY(s3, s4, s5);
+    const word t0 = SUM(c0, c1, c2), t1 = SUM(c3, c4, c5), d0 = CARRY(c0, c1, c2), d1 = CARRY(c3, c4, c5);
+    const word d2 = CARRY(t0, t1, c6);
+    word ones = SUM(s3, s4, s5), twos = SUM(t0, t1, c6), fours = SUM(d0, d1, d2), eights = CARRY(d0, d1, d2);
+    ones -= (ones >> 1) & all / 3;
+    twos -= (twos >> 1) & all / 3;
+    fours -= (fours >> 1) & all / 3;
+    eights -= (eights >> 1) & all / 3;
+    ones = (ones & all / 5) + ((ones >> 2) & all / 5) + 2 * ((twos & all / 5) + ((twos >> 2) & all / 5));
+    fours = (fours & all / 5) + ((fours >> 2) & all / 5) + 2 * ((eights & all / 5) + ((eights >> 2) & all / 5));
+    ones = (ones & all / 17) + ((ones >> 4) & all / 17) + 4 * ((fours & all / 17) + ((fours >> 4) & all / 17));
+    ones = (ones & all / 257) + ((ones >> 8) & all / 257);
+    return (int32_t)((word)(ones * (all / 65535)) >> (8 * sizeof(word) - 16));
+#endif
+}
+""",
+    "popcount(": """\
+
 COUNTING int32_t popcount(word bits)
 {
-#if defined(__GNUC__) && !defined(QPSBGD_PORTABLE)
-    return (int32_t)BUILTIN(bits);
+#ifdef POPCOUNT
+    return POPCOUNT(bits);
 #else
     const word all = (word)-1;
     bits -= (bits >> 1) & all / 3;
