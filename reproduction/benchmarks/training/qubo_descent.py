@@ -1,20 +1,18 @@
-"""Is a better answer of the QUBO a better network? `QuboDescent` by solvers from one flip to exact, and its controls.
+"""Is a better answer of the QUBO a better network? `QuboDescent` by solvers from one flip to tabu, and its controls.
 
-    python benchmarks/training/qubo_descent.py [--tasks NAME …] [--methods NAME …] [--seeds N] [--seconds S]
+    python benchmarks/training/qubo_descent.py [--tasks NAME …] [--methods NAME …] [--seeds N …] [--seconds S]
 
-Tasks are those of training.py, budgets in epochs, with `cifar-…` besides: CIFAR-10 shrunk to SIDE² pixels, in steps of
-64 images, scored on 5,000 training images that no run trains on (QPSBGD_DATA/cifar-10/images.npz, as networks.py).
-Controls: "no-couplings" drops all but the diagonal of A, so that the answer is a sign; "real-minimiser" is the sign of
-w₀ − (A + 10 I)⁻¹ F / c. `energies` are the shares of the best known drop in energy that each solver reaches on the same
-problems, those of every 50th step of a run by "descent". Writes results/qubo_descent.json.
+Tasks are those of training.py, with learned scales where there are no norms, and others of `SMALL`: steps of 64 images
+of SIDE² pixels. Controls: "no-couplings" drops all but the diagonal of A, so that the answer is a sign;
+"real-minimiser" is the sign of w₀ − (A + 10 I)⁻¹ F / c. `energies` are the shares of the best known drop in energy that
+each solver reaches on the same problems, those of some steps of a run by "descent". Writes
+results/qubo_descent.json.
 """
 
 import argparse
-import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +21,20 @@ import torch.nn.functional as F
 from benchmarks.training.kept_rows import Rows
 from benchmarks.training.training_parts import accuracy, dense, mnist
 from benchmarks.training.training_tasks import TASKS
-from torch import nn
 
 from qpsbgd import QPSBGD, Bop, QuboDescent, StraightThrough
 from qpsbgd.nn import convert
+from qpsbgd.optim.qubo_descent import default_flips
 from qpsbgd.projections.system import inverse
-from qpsbgd.projections.weights import Step, Weights
+from qpsbgd.projections.weights import WEIGHT_DESCENT, Step, Weights
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.experiments.cifar import DEVIATION, MEAN, resnet
+from qpsbgd_paper.experiments.cifar import resnet
 from qpsbgd_qubo.solvers.search.descent import Descent
 
 FILE = Path(__file__).parents[2] / "results" / "qubo_descent.json"
-SIDE, BATCH, TRAINING_IMAGES = {"resnet20": 8, "resnet8": 16, "vgg": 32}, 64, 25_000
+SIDE, BATCH = 14, 64
+BUDGETS = {"digits": 2, "adult-10": 4, "mnist-dense": 1, "mnist-resnet8": 150}
+"""Epochs, or steps of the residual network on small images."""
 
 ALONE = Descent(warm=True)
 
@@ -68,97 +68,81 @@ class RealMinimiser(Weights):
 
 def controlled(projection, model, **options):
     """QPSBGD with a projection of weights, and QuboDescent's other options."""
-    return QPSBGD(model, 0.02, projection, momentum=0.98, clip=None, relative=False, **options)
+    return QPSBGD(model, default_flips(model), projection, momentum=0.98, clip=None, relative=False, **options)
 
 
+SOLVERS = {
+    **{f"flips-{k}": Descent(max_flips=k, warm=True) for k in (1, 3, 8)},
+    "descent": WEIGHT_DESCENT,
+    "tabu": Descent(tabu=50, warm=True),
+}
+"""From one flip per output unit to tabu search, all from where the weights stand."""
+WINDOWS = {f"window-{k}": Weights(solver="exact", window=k) for k in (16, 32)}
 METHODS = {
-    "descent": QuboDescent,
-    **{f"flips-{k}": partial(QuboDescent, solver=Descent(max_flips=k, warm=True)) for k in (1, 3, 8, 64)},
-    **{f"window-{k}": partial(QuboDescent, window=k) for k in (16, 32)},
-    "descent-.005": partial(QuboDescent, flips=0.005),
-    "descent-.99": partial(QuboDescent, memory=0.99),
-    **{f"delta-{d}": partial(controlled, Weights(delta=d)) for d in (0, 1, 3, 10)},
+    **{name: partial(QuboDescent, solver=solver) for name, solver in SOLVERS.items()},
+    "window-16": partial(QuboDescent, window=16),
+    **{f"flips of {share:g}": partial(QuboDescent, share) for share in (0.0025, 0.005, 0.01, 0.02)},
     "no-couplings": partial(controlled, Uncoupled()),
     "real-minimiser": partial(controlled, RealMinimiser()),
+    **{
+        f"bop-{threshold:g}": partial(Bop, lr=1e-2, threshold=threshold) for threshold in (1e-6, 1e-5, 3e-5, 1e-4, 3e-4)
+    },
+}
+LATENT = {
     "default": QPSBGD,
-    "spins": partial(QPSBGD, projection="spins"),
-    "muon": partial(StraightThrough, update="muon"),
-    "bop": partial(Bop, lr=1e-3, threshold=1e-6),
+    **{f"muon-{lr:g}": partial(StraightThrough, lr=lr, update="muon") for lr in (0.005, 0.02, 0.05)},
+    **{f"adamw-{lr:g}": partial(StraightThrough, lr=lr, update="adam") for lr in (0.001, 0.003, 0.01)},
 }
-"""Optimisers of a model; they share the number of steps, and train everything else too."""
-SOLVERS = {
-    **{f"{k} flips": Weights(solver=Descent(max_flips=k, warm=True)) for k in (1, 3, 8, 24)},
-    "no limit": Weights(solver=Descent(warm=True)),
-    **{f"window of {k}, exact": Weights(solver="exact", window=k) for k in (16, 32)},
-}
+"""For the network of small images, where training.py has no rows. Optimisers of a model share the number of steps, and
+train everything else too."""
 
 
 @cache
-def shrunk(side):
-    """Images of CIFAR-10 and their classes, to train and to score, each pixel the mean of a square."""
-    found = np.load(Path(os.environ["QPSBGD_DATA"]) / "cifar-10" / "images.npz")
-    x, y = (torch.from_numpy(found[name]) for name in ("x_train", "y_train"))
+def small_images():
+    """MNIST, each pixel the mean of four, in three equal channels: images and digits, to train and to score."""
+    parts = mnist(False)
 
     def prepared(images):
-        images = F.adaptive_avg_pool2d(images.permute(0, 3, 1, 2).float(), side)
-        return (images - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+        return F.adaptive_avg_pool2d(images.reshape(-1, 1, 28, 28), SIDE).repeat(1, 3, 1, 1)
 
-    first = slice(TRAINING_IMAGES)
-    return prepared(x[first]), y[first].long(), prepared(x[-5000:]), y[-5000:].long()
+    return prepared(parts[0]), parts[1], prepared(parts[2]), parts[3]
 
 
-def vgg(widths=(32, 32, 64, 64)):
-    layers = []
-    for number, (n, m) in enumerate(pairwise((3, *widths))):
-        layers += [nn.Conv2d(n, m, 3, 1, 1, bias=False), *([nn.MaxPool2d(2)] if number % 2 else [])]
-        layers += [nn.BatchNorm2d(m), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 8 * 8, 10))
-
-
-NETWORKS = {"resnet20": partial(resnet, 20), "resnet8": partial(resnet, 8), "vgg": vgg}
-
-
-def cifar_run(network, make, *, steps, seed):
-    """Train a converted network: score, and the mean loss of every tenth of the run."""
-    x, y, others, wanted = shrunk(SIDE[network])
+def small_run(make, *, steps, seed):
+    """Train a converted ResNet-8: its score."""
+    x, y, others, wanted = small_images()
     torch.manual_seed(seed)
-    model = convert(NETWORKS[network](), first=False, last=False)
-    optimizer, losses = make(model, steps=steps, real=True), []
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        rows = torch.randint(len(x), (BATCH,), generator=generator)
-        mirrored = torch.rand(BATCH, 1, 1, 1, generator=generator) < 0.5
+    model = convert(resnet(8), first=False, last=False)
+    optimizer = make(model, steps=steps, real=True)
+    for rows in torch.randint(len(x), (steps, BATCH), generator=torch.Generator().manual_seed(seed)):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(torch.where(mirrored, x[rows].flip(3), x[rows])), y[rows])
-        loss.backward()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
         optimizer.step()
-        losses.append(loss.item())
     model.eval()
     with torch.no_grad():
-        score = accuracy(model, others, wanted)
-    return {"score": score, "losses": [float(np.mean(part)) for part in np.array_split(losses, 10)]}
+        return {"score": accuracy(model, others, wanted)}
 
 
 def run(job):
     """The row of one run, with the seconds of CPU that it took."""
     torch.set_num_threads(1)
-    task, method, begun = job["task"], METHODS.get(job["method"]), time.process_time()
+    method, begun = (METHODS | LATENT).get(job["method"]), time.process_time()
     if job["method"] == "energies":
         row = energies(job)
     elif job["method"] in CHIP:
         name, options = CHIP[job["method"]]
         row = by_windows(job, make_solver(name, **options))
-    elif task.startswith("cifar-"):
-        row = cifar_run(task.removeprefix("cifar-"), method, steps=job["budget"], seed=job["seed"])
     else:
-
-        def make(model, steps):
-            return method(model, steps=steps, real=True)
-
-        scale = {"scale": "magnitude"} if job["method"] == "muon" else {}
-        row = TASKS[task].run(make, budget=job["budget"], seed=job["seed"], choosing=False, **scale)
-        row.pop("clock", None)
+        row = trained(job, method)
     return job | row | {"cpu_seconds": round(time.process_time() - begun, 1)}
+
+
+def trained(job, make):
+    """The score of a job's network, trained by this optimiser."""
+    if job["task"] == "mnist-resnet8":
+        return small_run(make, steps=job["budget"], seed=job["seed"])
+    how = {"budget": job["budget"], "seed": job["seed"], "choosing": False, "scale": "learned"}
+    return {"score": TASKS[job["task"]].run(lambda model, steps: make(model, steps=steps, real=True), **how)["score"]}
 
 
 def by_windows(job, solver):
@@ -199,55 +183,63 @@ CHIP = {"chip": ("virtual-qpu", {"num_reads": 10, "copies": 1}), "chip-exact": (
 """Solvers of windows on the virtual chip, and exact ones to compare with: names and options."""
 
 
+@dataclass(frozen=True)
+class Compared(Weights):
+    """Weights by descent; every `every`th step is also solved by all others, and their drops in energy are noted."""
+
+    others: dict = field(default_factory=dict)
+    drops: list = field(default_factory=list)
+    every: int = 25
+
+    def solve(self, moving):
+        for step in moving:
+            if step.state.step % self.every == 0:
+                self.drops.append([drop(projection, step) for projection in self.others.values()])
+        super().solve(moving)
+
+
+def drop(projection, step):
+    """How far a projection lowers the energy of a step; None is what flips every weight that gains alone."""
+    step = replace(step, spins=step.start.clone())
+    if projection is None:
+        gains = step.start * step.slopes > step.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+        step.spins = torch.where(gains, -step.start, step.start)
+    else:
+        projection.solve([step])
+    moved = step.spins - step.start
+    return -(moved * (step.slopes + 0.5 * moved @ step.matrix)).sum().item()
+
+
+COMPARED = {name: Weights(solver=solver) for name, solver in SOLVERS.items()} | WINDOWS | {"no-couplings": None}
+
+
 def energies(job):
     """Shares of the best known drop in energy, by solver, on the problems of a run by "descent"."""
-    torch.set_num_threads(1)
-    drops = {name: [] for name in SOLVERS}
-
-    def compare(optimizer):
-        for group, layer in optimizer._members():
-            inputs = optimizer._inputs(group, layer, None)
-            inputs = replace(inputs, grad=inputs.state.gradient, momentum=0.0)  # F as it is
-            for name, projection in SOLVERS.items():
-                step = projection.step.of(projection, inputs)
-                projection.solve([step])
-                moved = step.spins - step.start
-                drops[name].append(-(moved * (step.slopes + 0.5 * moved @ step.matrix)).sum().item())
-
-    def make(model, steps):
-        optimizer, made = QuboDescent(model, steps=steps, real=True), [0]
-
-        def after(*_):
-            made[0] += 1
-            if made[0] % 50 == 0 and made[0] < steps:
-                compare(optimizer)
-
-        optimizer.register_step_post_hook(after)
-        return optimizer
-
-    TASKS[job["task"]].run(make, budget=job["budget"], seed=job["seed"], choosing=False)
-    table = np.array([drops[name] for name in SOLVERS])
-    shares = (table / table.max(0)).mean(1)
-    return {"problems": table.shape[1], "shares": dict(zip(SOLVERS, map(float, shares), strict=True))}
+    wide = job["task"] == "mnist-dense"
+    others = {name: other for name, other in COMPARED.items() if not (wide and name in WINDOWS)}
+    compared = Compared(others=others, every=100 if wide else 25)
+    row = trained(job, partial(controlled, compared))
+    table = np.array(compared.drops)
+    shares = (table / table.max(1, keepdims=True)).mean(0)
+    return row | {"problems": len(table), "shares": dict(zip(others, map(float, shares), strict=True))}
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", nargs="+", default=["digits", "mnist-dense", "adult-10"])
-    parser.add_argument("--budgets", nargs="+", type=int, default=[1])
-    parser.add_argument("--methods", nargs="+", choices=[*METHODS, "energies", *CHIP], default=list(METHODS))
+    parser.add_argument("--tasks", nargs="+", choices=BUDGETS, default=list(BUDGETS))
+    parser.add_argument("--budgets", nargs="+", type=int)
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, *LATENT, "energies", *CHIP])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=36_000)
-    parser.add_argument("--into", type=Path, default=FILE)
     options = parser.parse_args()
     jobs = [
         {"task": task, "method": method, "budget": budget, "seed": seed}
         for seed in options.seeds
         for task in options.tasks
-        for budget in options.budgets
-        for method in options.methods
+        for budget in options.budgets or [BUDGETS[task]]
+        for method in options.methods or [*METHODS, *(LATENT if task == "mnist-resnet8" else ())]
     ]
-    rows = Rows(options.into, seconds=options.seconds)
+    rows = Rows(FILE, seconds=options.seconds)
     rows.measured(run, jobs)
 
 

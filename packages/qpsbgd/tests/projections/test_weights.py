@@ -203,6 +203,18 @@ def test_layers_of_every_kind_learn(layer, options):
     assert (model(x).argmax(1) == y).float().mean() > 0.75
 
 
+def test_fewer_weights_flip_by_default_in_deep_networks_without_norms():
+    def network(depth):
+        return nn.Sequential(*(part for _ in range(depth) for part in (BinaryLinear(8, 8), nn.Hardtanh())))
+
+    def share(model, **options):
+        return QuboDescent(model, **options).param_groups[0]["lr"]
+
+    assert share(network(2)) == share(network(2).parameters()) == 0.02
+    assert share(network(8)) == share(network(8).parameters()) == pytest.approx(0.02 / 8)
+    assert share(network(8), flips=0.02) == 0.02
+
+
 def test_bad_options_are_named():
     layer = BinaryLinear(4, 2)
     with pytest.raises(ValueError, match="window must be None or a whole number of at least 1"):

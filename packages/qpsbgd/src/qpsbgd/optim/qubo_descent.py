@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.recommend import Network
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.options import NOT_NEGATIVE
 
 DEFAULT_FLIPS = 0.02
+"""Ten layers without norms, where changes add up, need a tenth of it (reproduction/results/qubo_descent.json)."""
+
+
+def default_flips(params: Layers) -> float:
+    """The share of the weights that flip in a step at the beginning: 0.02, less in deep networks as `QPSBGD`'s rate."""
+    return DEFAULT_FLIPS * Network.of(param_groups(params)).depth_factor
 
 
 class QuboDescent(QPSBGD):
@@ -24,7 +31,8 @@ class QuboDescent(QPSBGD):
 
     Args:
         params: As for `QPSBGD`.
-        flips: The share of the weights that flip in a step at the beginning, 0.02 by default.
+        flips: The share of the weights that flip in a step at the beginning; None for 0.02, and less in deep networks
+            without norms.
         steps: Total number of training steps, over which the share of flips falls to zero by a cosine.
         solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
         window: Solve in each step for the so many weights per output unit that gain most by flipping alone, all others
@@ -52,11 +60,14 @@ class QuboDescent(QPSBGD):
             raise TypeError("flips and lr are the same; give one of them")
         if flips is not None:
             NOT_NEGATIVE.checked("flips", flips)
-        share = next((given for given in (flips, lr) if given is not None), DEFAULT_FLIPS)
+        groups = param_groups(params)
+        share = flips if lr is None else lr
+        if share is None:
+            share = default_flips(groups)
         chosen = solver if solver is not None else "exact" if window is not None else WEIGHT_DESCENT
         projection = Weights(solver=chosen, window=window)
         super().__init__(
-            params,
+            groups,
             share,
             projection,
             momentum=memory,
