@@ -38,7 +38,7 @@ DOCUMENTS = {
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.alone),
-        *(training.step_cost, scaling.large, scaling.large_binarized),
+        *(training.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
@@ -57,6 +57,7 @@ DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training.today_figure,
+    "controls": training.controls_figure,
     "microcontrollers": deploy.microcontrollers_figure,
     "verdicts": lambda: plot_verdicts(paper.summaries()),
     "chip": lambda: plot_panels(paper.chip_figure()),

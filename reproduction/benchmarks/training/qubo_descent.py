@@ -81,7 +81,7 @@ WINDOWS = {f"window-{k}": Weights(solver="exact", window=k) for k in (16, 32)}
 METHODS = {
     **{name: partial(QuboDescent, solver=solver) for name, solver in SOLVERS.items()},
     "window-16": partial(QuboDescent, window=16),
-    **{f"flips of {share:g}": partial(QuboDescent, share) for share in (0.0025, 0.005, 0.01, 0.02)},
+    **{f"flips of {share:g}": partial(QuboDescent, flips=share) for share in (0.0025, 0.005, 0.01, 0.02)},
     "no-couplings": partial(controlled, Uncoupled()),
     "real-minimiser": partial(controlled, RealMinimiser()),
     **{

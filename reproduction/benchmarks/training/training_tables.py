@@ -309,61 +309,75 @@ DIRECTIONS = {
     "polar-signs": "signs of the polar factor",
     "gradient-signs": "signs of the mean gradient",
 }
-SETTINGS = {("adult-10", 4): "Adult, loss", ("digits", 2): "digits, 2 epochs, %", ("digits", 10): "digits, 10 epochs, %"}
+CONTROLLED = {
+    ("adult-10", 4): "ten layers on Adult, loss",
+    ("digits", 2): "digits, 2 epochs, %",
+    ("digits", 10): "digits, 10 epochs, %",
+}
 
 
-def scores_of(name):
-    """The scores of a study with solvers from weak to strong, by task, budget and method; and the shares of energy."""
-    rows = results(name)["rows"]
-    runs = {key: group for key, group in grouped(rows, "task", "budget", "method").items() if key[2] != "energies"}
-    return runs, {(row["task"], row["budget"]): row["shares"] for row in rows if row["method"] == "energies"}
+def solver_study(name):
+    """Scores by task, budget and method, and by solver the shares of the best known drop in energy.
+
+    Of several rates the best is taken, by the score itself, which favours signs.
+    """
+    scores, shares = {}, {}
+    for (task, budget, method), rows in grouped(results(name)["rows"], "task", "budget", "method").items():
+        if method == "energies":
+            shares[task, budget] = rows[0]["shares"]
+            continue
+        best = max if TASKS[task].higher else min
+        by_rate = [[row["score"] for row in group] for group in grouped(rows, "rate").values()]
+        scores[task, budget, method] = best(by_rate, key=np.mean)
+    return scores, shares
 
 
 def controls():
     """Directions and their signs, and spins by solvers from weak to strong, with the energies that they reach."""
-    runs, shares = scores_of("controls")
-    solvers = list(next(iter(shares.values())))
+    scores, shares = solver_study("controls")
     body = []
-    for method, label in {**DIRECTIONS, **{f"spins, {name}": f"spins, {name}" for name in solvers}}.items():
+    for method, label in {**DIRECTIONS, **{f"spins, {name}": name for name in shares["digits", 2]}}.items():
         cells = []
-        for task, budget in SETTINGS:
-            by_rate = grouped(runs[task, budget, method], "rate")
-            scores = {rate: [row["score"] for row in rows] for rate, rows in by_rate.items()}
-            others = [score(task, values) for rate, values in scores.items() if rate != 1]
-            cells.append(score(task, scores[1.0]) + (f" ({' / '.join(others)})" if others else ""))
-        reached = [shares[key].get(method.removeprefix("spins, ")) for key in list(SETTINGS)[:2]]
-        body.append([label, *cells, *("–" if share is None else f"{100 * share:.0f} %" for share in reached)])
-    head = [*SETTINGS.values(), "energy reached, Adult", "digits"]
-    return pipes(["direction", *head], body)
+        for task, budget in CONTROLLED:
+            cells.append(score(task, scores[task, budget, method]))
+            if budget != 10:
+                share = shares[task, budget].get(label)
+                cells.append("–" if share is None else f"{100 * share:.1f} %")
+        body.append([label if method in DIRECTIONS else f"spins, {label}", *cells])
+    adult, *others = CONTROLLED.values()
+    return pipes(["direction", adult, "energy", others[0], "energy", others[1]], body)
 
 
-def energy_panels(study, settings, *, lines, rates=(1.0,)):
-    """Scores against the share of the best known drop in energy, a panel per setting; lines are means of others."""
-    runs, shares = scores_of(study)
+def controls_figure():
+    """Latent weights: the score against the energy that the spins reach."""
+    scores, shares = solver_study("controls")
+    settings = list(CONTROLLED)[:2]
+    scores |= {(*setting, name): scores[*setting, f"spins, {name}"] for setting in settings for name in shares[setting]}
+    lines = ("ridge", "ridge-signs", "gradient-signs")
+    titles = {setting: CONTROLLED[setting] for setting in settings}
+    return solver_panels(scores, shares, titles, {name: DIRECTIONS[name] for name in lines})
+
+
+def solver_panels(scores, shares, titles, lines):
+    """Mean scores with standard errors against the energy reached, a panel per setting; scores of others as lines."""
     figure = Figure(figsize=(8.2, 2.9), layout="constrained")
-    for axes, ((task, budget), title) in zip(figure.subplots(1, len(settings)), settings.items(), strict=True):
-        unit = 100 if TASKS[task].higher else 1
-
-        def scores(method, task=task, budget=budget, unit=unit):
-            return [unit * row["score"] for row in runs[task, budget, method] if row.get("rate", 1.0) in rates]
-
-        for solver, share in shares[task, budget].items():
-            name = f"spins, {solver}" if study == "controls" else solver
-            if (task, budget, name) in runs:
-                values = scores(name)
-                look = {"color": RED, "marker": "o", "markersize": 4.5, "capsize": 2.5, "linestyle": ""}
-                axes.errorbar(100 * share, np.mean(values), yerr=np.std(values, ddof=1) / len(values) ** 0.5, **look)
-                axes.annotate(solver, (100 * share, np.mean(values)), xytext=(5, 4), textcoords="offset points", size=7.5)
+    for axes, (setting, title) in zip(figure.subplots(1, len(titles)), titles.items(), strict=True):
+        unit = 100 if TASKS[setting[0]].higher else 1
+        for number, (solver, share) in enumerate(shares[setting].items()):
+            values = scores[*setting, solver]
+            error = unit * np.std(values, ddof=1) / len(values) ** 0.5
+            place = (100 * share, unit * np.mean(values))
+            axes.errorbar(*place, yerr=error, color=RED, marker="o", markersize=4.5, capsize=2.5)
+            close, last = share > 0.9, number == len(shares[setting]) - 1
+            right = not close or last or number % 2
+            offset = (5 if right else -5, -10 if close and number % 2 and not last else 4)
+            look = {"textcoords": "offset points", "ha": "left" if right else "right", "fontsize": 7.5}
+            axes.annotate(solver, place, xytext=offset, **look)
         for (method, label), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
-            axes.axhline(np.mean(scores(method)), color=INK, linewidth=0.9, linestyle=style, label=label)
+            level = unit * np.mean(scores[*setting, method])
+            axes.axhline(level, color=INK, linewidth=0.9, linestyle=style, label=label)
         labelled(axes, title, "energy reached, % of the best known", size=8.5)
         axes.margins(x=0.14)
         axes.tick_params(labelsize=8)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     return figure
-
-
-def controls_figure():
-    """Latent weights: the score against the energy that the spins reach."""
-    lines = {name: DIRECTIONS[name] for name in ("ridge", "ridge-signs", "gradient-signs")}
-    return energy_panels("controls", {key: SETTINGS[key] for key in list(SETTINGS)[:2]}, lines=lines)
