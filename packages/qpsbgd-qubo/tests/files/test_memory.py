@@ -41,4 +41,4 @@ def test_a_layer_that_cannot_be_binarised_in_one_piece_is_named_with_what_to_do(
     with pytest.raises(
         MemoryError, match=r"^0: the moments of 9000 inputs needs 1.94 GB.*set `most_inputs`, which is 9000"
     ):
-        binarize(model, [torch.randn(2, 9_000)], layers=["0"], most_inputs=9_000, rounds=0)
+        binarize(model, [torch.randn(2, 9_000)], layers=["0"], most_inputs=9_000, solver="rounding")

@@ -5,6 +5,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from qpsbgd import binarize
+from qpsbgd.binarization import wide_layers
+from qpsbgd.binarization.moments import Moments
 from qpsbgd.solvers import make_solver
 
 
@@ -64,6 +66,18 @@ def test_blocks_stop_where_the_solver_says(solver):
     assert row.lost == pytest.approx(whole.lost, rel=0.3 if solver == "feedback" else 1e-4)
 
 
+def test_the_moments_of_blocks_are_kept_from_one_sweep_to_the_next_while_they_fit(monkeypatch):
+    torch.manual_seed(0)
+    model, inputs, made, states = nn.Linear(60, 6), correlated(300, 60), [], []
+    metric = Moments.metric
+    monkeypatch.setattr(Moments, "metric", lambda self, **options: made.append(self) or metric(self, **options))
+    for most_kept in (wide_layers.MOST_KEPT, 8 * 20**2):
+        monkeypatch.setattr(wide_layers, "MOST_KEPT", most_kept)
+        states.append(binarize(model, [inputs], layers=[""], most_inputs=20, rounds=2).model.weight)
+    assert len(made) == 3 + (1 + 3 + 3)
+    assert torch.equal(*states)
+
+
 def test_groups_of_convolutions_are_cut_too():
     torch.manual_seed(0)
     model, images = nn.Conv2d(8, 6, 3, groups=2), torch.rand(40, 8, 9, 9) + torch.rand(40, 8, 1, 1)
@@ -117,6 +131,7 @@ def test_memory_is_bounded_by_the_blocks():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:binarize will take")
 def test_a_layer_of_20000_inputs_is_binarised():
     torch.manual_seed(0)
     model, inputs = nn.Linear(20000, 8), correlated(128, 20000)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Selection
-from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
+from qpsbgd.binarization.wide_layers import SWEEPS, Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import SOLVERS, Solver, make_solver
@@ -28,6 +31,8 @@ from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
+SLOW = 10.0
+"""Seconds from which on a warning tells the time before."""
 NO_ROWS = "no calibration batch has any rows for it"
 
 Reader = BinaryLinear | BinaryConvNd
@@ -82,18 +87,21 @@ class Options:
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
 
+Show, Note = Callable[[LayerLoss], object], Callable[[str], object]
+
+
 @contextmanager
-def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
-    """A function to call after every layer: shows a bar, calls the user's, or does nothing."""
+def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[tuple[Show, Note]]:
+    """Functions to call after every layer and within one: they show a bar, call the user's, or do nothing."""
     if callable(progress) or not progress:
-        yield progress or (lambda line: None)
+        yield progress or (lambda line: None), lambda text: None
     else:
         try:
             from tqdm.auto import tqdm
         except ImportError as error:
             raise ImportError("progress=True shows a bar, which needs tqdm: pip install tqdm") from error
         with tqdm(total=layers, desc="binarize", unit="layer") as bar:
-            yield lambda line: (bar.set_postfix_str(line.name), bar.update())
+            yield lambda line: bar.update(), bar.set_postfix_str
 
 
 @dataclass(frozen=True)
@@ -120,13 +128,14 @@ class LayerRun:
         norms = self.options.norms and self.reference is None
         module: nn.Module | None = None
         try:
-            with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
+            with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as (show, note):
+                self._announce()
                 for module in calls:
                     if module in names:
-                        lines.append(self._binarized(module, names[module]))
+                        lines.append(self._binarized(module, names[module], note))
                         show(lines[-1])
                     elif lines and self.reference is not None and module in self.selection.real:
-                        self._fit_to_targets(module, self.selection.real[module])
+                        self._fit_to_targets(module, self.selection.real[module], note)
                     elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
                         self._estimate(module)
         except NotFinite as error:
@@ -134,7 +143,36 @@ class LayerRun:
             raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
         return tuple(lines)
 
-    def _binarized(self, layer: nn.Module, name: str) -> LayerLoss:
+    def _announce(self) -> None:
+        """Warn of a long run, with its time by the size of the layers and the speed of a product now."""
+        device, solver = self.generator.device, self.options.solver
+        if device.type != "cpu" or self.options.progress or solver not in SEARCHES:
+            return
+        work = {name: self._work(layer, name) for layer, name in self.selection.names.items()}
+        if sum(work.values()) < SLOW * 1e9:  # slower machines are rare
+            return
+        speed = _speed()
+        seconds = {name: amount / speed for name, amount in work.items()}
+        whole, most = sum(seconds.values()), max(seconds, key=seconds.__getitem__)
+        if whole > SLOW:
+            warnings.warn(
+                f"binarize will take roughly {whole:.0f} seconds without its forward passes, {seconds[most]:.0f} of them"
+                f" for {most}; progress=True shows how far it is, rounds=10 and fewer inputs make it shorter",
+                stacklevel=5,
+            )
+
+    def _work(self, layer: nn.Module, name: str) -> float:
+        """Operations for a layer, roughly; fitted to layers of 128 to 2048 inputs and 64 to 1024 outputs."""
+        groups, n, m = matrices(layer).shape
+        blocks = -(-n // self.options.most_inputs)
+        rows = min(self.passes.rows[layer], max(LEAST_ROWS, ROWS_PER_INPUT * groups * n))
+        width, sweeps = n / blocks, 1 if blocks == 1 else SWEEPS
+        products, factors = rows * n * width, 12 * sweeps * n * width**2
+        kicks = self.options.rounds * self.options.bits_of(name) if self.options.solver == "kicks" else 0
+        search = 150 * sweeps * kicks * m * n * (0.04 * width + 50)
+        return groups * (products + factors * (self.options.solver != "rounding") + search)
+
+    def _binarized(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
         options, weights = self.options, matrices(layer)
         groups, inputs, outputs = weights.shape
         biased = options.bias or getattr(layer, "bias", None) is not None
@@ -142,7 +180,7 @@ class LayerRun:
         effort = Effort(options.solver, options.rounds, self.generator)
         start = time.monotonic()
         if inputs > options.most_inputs:
-            rows = self._repeatable_rows(layer, name, binary)
+            rows = self._repeatable_rows(layer, name, binary, note)
             blocks = WideLayer(rows, weights, bits=binary.bits, most_inputs=options.most_inputs, centred=biased)
             found = blocks.fitted(effort)
             bias = _own_bias(layer, blocks.mean, found)
@@ -151,7 +189,8 @@ class LayerRun:
                 needed = 3 * groups * inputs**2 * weights.element_size()
                 instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
                 check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
-            moments = self._moments(layer, name, binary)
+            moments = self._moments(layer, name, binary, note)
+            note(f"{name}: search")
             start = time.monotonic()
             metrics = moments.metric(centred=biased)
             if self.reference is not None:
@@ -166,12 +205,12 @@ class LayerRun:
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
-    def _fit_to_targets(self, layer: Any, name: str) -> None:
+    def _fit_to_targets(self, layer: Any, name: str, note: Note) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
         weights, biased = matrices(layer), layer.bias is not None
         if weights.shape[1] > self.options.most_inputs:
             return
-        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
+        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased), note)
         weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
         self.changes.set(layer.weight, weight_like(layer, weights))
         if biased:
@@ -189,10 +228,11 @@ class LayerRun:
         self.changes.set(norm.running_mean, moments.mean)
         self.changes.set(norm.running_var, moments.variance)
 
-    def _moments(self, layer: nn.Module, name: str, reader: Reader) -> Moments:
+    def _moments(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Moments:
         """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
         moments, reference = Moments(*matrices(layer).shape[:2]), self.reference
         for number, batch in enumerate(self.passes.batches):
+            note(f"{name}: batch {number + 1} of {len(self.passes.batches)}")
             seen = self.passes.seen(layer, number, sums=reference is not None)
             wanted = None if seen is None or reference is None else reference.targets(name, number, seen)
             if seen is not None and (wanted is not None or reference is None):
@@ -203,14 +243,16 @@ class LayerRun:
             raise ValueError(f"{name}: {NO_ROWS}")
         return moments
 
-    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader) -> Rows:
+    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Rows:
         """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
+        passes = itertools.count(1)
         at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
         drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
         def rows() -> Iterator[Tensor]:
-            found = False
+            found, now = False, next(passes)
             for number, batch in enumerate(self.passes.batches):
+                note(f"{name}: pass {now}, batch {number + 1} of {len(self.passes.batches)}")
                 if (seen := self.passes.seen(layer, number)) is None:
                     continue
                 if number not in drawn:
@@ -243,6 +285,16 @@ class LayerRun:
         drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
         drawn += torch.arange(most, device=drawn.device)
         return (drawn * (count / most)).long().clamp_(max=count - 1)
+
+
+def _speed() -> float:
+    """Operations per second in a product of matrices."""
+    matrix, seconds = torch.ones(512, 512), math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds = min(seconds, time.perf_counter() - start)
+    return 2 * len(matrix) ** 3 / seconds
 
 
 def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:

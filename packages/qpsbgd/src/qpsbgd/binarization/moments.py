@@ -49,7 +49,6 @@ class Moments:
             self._cross = self._cross + around.mT @ wanted
             self._target_sum = self._target_sum + wanted.sum(1)
         self.count += len(rows)
-        _check(self._products, "the squares of its inputs overflow")
 
     @property
     def target_mean(self) -> Tensor:
@@ -68,7 +67,8 @@ class Moments:
         return self._sum / self.count + self._shift[:, 0]
 
     def metric(self, *, centred: bool) -> Tensor:
-        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`."""
+        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`; raises NotFinite if it overflows."""
+        _check(self._products, "the squares of its inputs overflow")
         for stop in range(BLOCK, len(self._products[0]), BLOCK):
             block = slice(stop - BLOCK, stop)
             self._products[:, stop:, block] = self._products[:, block, stop:].mT

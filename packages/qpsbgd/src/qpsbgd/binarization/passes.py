@@ -33,7 +33,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from qpsbgd.nn.conversion import is_converted
+from qpsbgd.nn.conversion import is_converted, is_transposed
 from qpsbgd.nn.tape import having
 
 MOST_KEPT = 4 * 2**30
@@ -131,7 +131,11 @@ class _Functions(TorchFunctionMode):
 
 
 class Passes:
-    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode."""
+    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode.
+
+    Attributes:
+        rows: How many rows of inputs each layer has in all batches, once calls are counted.
+    """
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
@@ -141,6 +145,7 @@ class Passes:
         self._kept_bytes, self._batch = 0, -1
         self._target: nn.Module | None = None
         self._input: Tensor | None = None
+        self.rows: Counter[nn.Module] = Counter()
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
         self._beyond: Sums | None = None
@@ -185,6 +190,9 @@ class Passes:
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             running.pop()
+            if isinstance(output, Tensor) and is_converted(module):
+                outputs = module.weight.shape[is_transposed(module)]
+                self.rows[module] += output.numel() // max(outputs, 1)
             if not sums.called(module, args, output) and not list(module.children()):
                 sums.begin(module, output)
 
