@@ -156,8 +156,8 @@ class LayerRun:
         whole, most = sum(seconds.values()), max(seconds, key=seconds.__getitem__)
         if whole > SLOW:
             warnings.warn(
-                f"binarize will take roughly {whole:.0f} seconds without its forward passes, {seconds[most]:.0f} of them"
-                f" for {most}; progress=True shows how far it is, rounds=10 and fewer inputs make it shorter",
+                f"binarize will take roughly {whole:.0f} seconds without its forward passes, {seconds[most]:.0f} of "
+                f"them for {most}; progress=True shows how far it is, rounds=10 and fewer inputs make it shorter",
                 stacklevel=5,
             )
 
