@@ -59,24 +59,28 @@ class DescentOptimizer(BinaryOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
+        moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
+        self._check([weight for _, weights in moving for weight in weights])
+        self._step_real()  # it may raise, and then nothing has changed
+        for group, weights in moving:
+            if weights:
+                self._move(weights, group)
+            for observer in self.observers:
+                for weight in weights:
+                    observer(self._layers[weight], {})
+        self._finish_step()
+        return loss
+
+    def _check(self, moving: Sequence[Tensor]) -> None:
+        """Raise an error for layers, gradients or states that cannot make a step."""
         self._check_in_place()
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients)
         else:
             # SGD's fused kernel, left out in the first step, would leave its momentum undefined.
             self._check_gradients(later=self.skippable and all(g["update"] == "adam" for g in self.binary_groups))
-        moving = [(group, [w for w in group["params"] if w.grad is not None]) for group in self.binary_groups]
-        for weight in [weight for _, weights in moving for weight in weights]:
+        for weight in moving:
             self._check_kept(weight)
-        self._step_real()  # it may raise, and then nothing has changed
-        for group, weights in moving:
-            if weights:
-                self._move(weights, group)
-        for observer in self.observers:
-            for weight in [weight for _, weights in moving for weight in weights]:
-                observer(self._layers[weight], {})
-        self._finish_step()
-        return loss
 
     @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:

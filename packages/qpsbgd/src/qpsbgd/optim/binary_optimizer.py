@@ -237,10 +237,7 @@ class BinaryOptimizer(Optimizer):
         pairs = list(zip(self.param_groups, groups, strict=True))
         binary = [(ours, group) for ours, group in pairs if ours["params"][0] in self._layers]
         real = [group for ours, group in pairs if ours["params"][0] not in self._layers]
-        missing = [set(self.defaults) - {*group, "differentiable"} for _, group in binary]  # which torch itself adds
-        missing += [self._real.missing(number, group) for number, group in enumerate(real)]
-        if names := sorted(set().union(*missing)):
-            raise ValueError(self._foreign(f"its groups have no {', '.join(names)}"))
+        self._check_complete([group for _, group in binary], real)
         for ours, group in binary:
             if ours["steps"] not in (None, group["steps"]):
                 warnings.warn(
@@ -252,10 +249,17 @@ class BinaryOptimizer(Optimizer):
         for ours, group in pairs:
             group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
         members = {number for _, group in binary for number in group["params"]}
-        kept = [saved for number, saved in state_dict["state"].items() if number in members]
-        if foreign := sorted({name for saved in kept for name in saved} - known):
+        names = {name for number, kept in state_dict["state"].items() if number in members for name in kept}
+        if foreign := sorted(names - known):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
         return {**state_dict, "param_groups": groups}
+
+    def _check_complete(self, binary: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ValueError if saved groups lack an option."""
+        missing = [set(self.defaults) - {*group, "differentiable"} for group in binary]  # which torch itself adds
+        missing += [self._real.missing(number, group) for number, group in enumerate(real)]
+        if names := sorted(set().union(*missing)):
+            raise ValueError(self._foreign(f"its groups have no {', '.join(names)}"))
 
     def _foreign(self, fault: str) -> str:
         return (

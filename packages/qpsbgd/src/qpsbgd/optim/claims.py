@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
@@ -43,16 +43,18 @@ def check_claimed(model: nn.Module, *optimizers: Optimizer) -> None:
         ValueError: Names the parameters claimed twice, never, by the wrong kind, or from outside the model.
     """
     names = {p: name for name, p in model.named_parameters()}
-    binary = {m.weight for m in model.modules() if isinstance(m, BinaryLayer)}
-    members = [(optimizer, p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    claims = Counter(p for _, p in members)
-    ordinary = {p for optimizer, p in members if not isinstance(optimizer, BinaryOptimizer)}
+    binary = {layer.weight for layer in model.modules() if isinstance(layer, BinaryLayer)}
+    claims, ordinary = Counter[Tensor](), set[Tensor]()
+    for optimizer in optimizers:
+        members = [p for group in optimizer.param_groups for p in group["params"]]
+        claims.update(members)
+        ordinary.update([] if isinstance(optimizer, BinaryOptimizer) else members)
     faults = {
         "claimed by more than one optimiser": [names.get(p, "?") for p, count in claims.items() if count > 1],
         "claimed by none": [name for p, name in names.items() if p.requires_grad and p not in claims],
         "binary weights in an ordinary optimiser": [names[p] for p in ordinary & binary],
         "claimed but not of this model": [f"shape {tuple(p.shape)}" for p in claims if p not in names],
     }
-    found = [f"{fault}: {', '.join(which)}" for fault, which in faults.items() if which]
-    if found:
-        raise ValueError("every parameter needs exactly one optimiser; " + "; ".join(found))
+    messages = [f"{fault}: {', '.join(parameters)}" for fault, parameters in faults.items() if parameters]
+    if messages:
+        raise ValueError("every parameter needs exactly one optimiser; " + "; ".join(messages))

@@ -86,17 +86,10 @@ class QPSBGD(BinaryOptimizer):
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
-        named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
-        if solver is not None and named is not None and named().solver is None:
-            raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
         groups = param_groups(params)
         network = Network.of(groups)
         recommended = network.recommendation(steps)
-        chosen = recommended.projection
-        if projection is not None or solver is not None:
-            named_options = {} if solver is None else {"solver": solver}
-            chosen = make_projection("spins" if projection is None else projection, **named_options)
-            chosen = chosen.with_network_default(recommended.projection)
+        chosen = _chosen_projection(projection, solver, recommended.projection)
         options = {
             "lr": lr,
             "projection": chosen,
@@ -182,20 +175,23 @@ class QPSBGD(BinaryOptimizer):
             needed = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
             records = gather_records(records, needed, self._ranks)
         updates = self._updates(members, records)
-        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
+        real_alone = not members and any(p.grad is not None for group in self.real_groups for p in group["params"])
+        if not updates and not real_alone:
             raise RuntimeError(
                 "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
                 "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
                 "forget earlier passes; under torch.func nothing is recorded)"
             )
+        self._keep(updates, self._take_step(updates))
+        return {update.inputs.layer for update in updates}
+
+    def _take_step(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
+        """Make the step: on a GPU by CUDA graphs, unless an observer wants to know how long projections take."""
         if self.observers:
             clock = partial(_now, next(iter(self._layers)).device)
-            directions = qpsbgd(updates, clock, before=self._step_real)
-        else:
-            step = self._graphs.step if any(update.weight.is_cuda for update in updates) else qpsbgd
-            directions = step(updates, skip=self._skip, before=self._step_real)
-        self._keep(updates, directions)
-        return {update.inputs.layer for update in updates}
+            return qpsbgd(updates, clock, before=self._step_real)
+        step = self._graphs.step if any(update.weight.is_cuda for update in updates) else qpsbgd
+        return step(updates, skip=self._skip, before=self._step_real)
 
     def _updates(
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
@@ -342,26 +338,31 @@ class QPSBGD(BinaryOptimizer):
             self._restore(before, known)
             raise
 
-    def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
-        """Put a checked state in place of the present one."""
-        default, groups = self.defaults["projection"], [dict(group) for group in state_dict["param_groups"]]
-        places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
-        restored: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+    def _with_saved_projections(self, saved: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Saved groups with projections in the place of descriptions; those that had one object have one again."""
+        groups = [dict(group) for group in saved]
+        restored: dict[tuple[int, str], Projection] = {}
         for ours, group in zip(self.param_groups, groups, strict=True):
             if "projection" in group and "projection" in ours:
-                kind, description = ours["projection"], group["projection"]
-                key = id(kind), repr(description)
+                key = id(ours["projection"]), repr(group["projection"])
                 if key not in restored:
-                    name = description.get("name") if isinstance(description, Mapping) else None
-                    if (
-                        "projection" not in self._rules.given
-                        and kind is default
-                        and name in PROJECTIONS
-                        and name != kind.name
-                    ):
-                        kind = PROJECTIONS[str(name)]()  # nobody has asked for the default
-                    restored[key] = kind.restored(description)
+                    restored[key] = self._projection_like(ours["projection"], group["projection"])
                 group["projection"] = restored[key]
+        return groups
+
+    def _projection_like(self, projection: Projection, description: Any) -> Projection:
+        """A projection with saved options; where nobody has asked for the default one, that of the saved name."""
+        name = description.get("name") if isinstance(description, Mapping) else None
+        by_default = "projection" not in self._rules.given and projection is self.defaults["projection"]
+        if by_default and name in PROJECTIONS and name != projection.name:
+            projection = PROJECTIONS[str(name)]()
+        return projection.restored(description)
+
+    def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
+        """Put a checked state in place of the present one."""
+        groups = self._with_saved_projections(state_dict["param_groups"])
+        default = self.defaults["projection"]
+        places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         for place in places:
             self.defaults["projection"] = self.param_groups[place]["projection"]
@@ -375,6 +376,21 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._attach_tape(layer)
+
+
+def _chosen_projection(
+    projection: str | Projection | None, solver: str | Solver | None, recommended: Projection
+) -> Projection:
+    """The projection of an object, a name, a solver, or by default the recommended one."""
+    if projection is None and solver is None:
+        return recommended
+    if solver is None:
+        return make_projection(projection).with_network_default(recommended)
+    kind = PROJECTIONS.get(projection) if isinstance(projection, str) else None
+    if kind is not None and kind().solver is None:
+        raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
+    chosen = make_projection("spins" if projection is None else projection, solver=solver)
+    return chosen.with_network_default(recommended)
 
 
 def _now(device: torch.device) -> float:

@@ -257,9 +257,7 @@ def _torch_optimizer(params: Sequence[NamedTensor], options: Mapping[str, Any]) 
         has = ", ".join([*list(known)[1:], *_OURS])
         raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
     defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
-    tensors = [p[1] if isinstance(p, tuple) else p for p in params]
-    fusable = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
-    if defaults and fusable and not {"foreach", "differentiable"} & set(options):
+    if defaults and _can_be_fused(params) and not {"foreach", "differentiable"} & set(options):
         defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
     optimizer = kind([{"params": list(params)}], **defaults | given)
     if not isinstance(optimizer, Optimizer):
@@ -271,6 +269,11 @@ def _torch_optimizer(params: Sequence[NamedTensor], options: Mapping[str, Any]) 
             "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
         )
     return optimizer
+
+
+def _can_be_fused(params: Sequence[NamedTensor]) -> bool:
+    tensors = [p[1] if isinstance(p, tuple) else p for p in params]
+    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
 
 
 def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict[str, Any]]:

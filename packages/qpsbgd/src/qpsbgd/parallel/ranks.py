@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -125,28 +125,43 @@ def gather_records(
 
     `wanted` are the layers whose records this step needs, the same on all ranks, with their projections.
     """
-    found, own = dict(records), dict[BinaryLayer, Record]()
-    for layer, projection in wanted.items():
-        own[layer] = records[layer]
-        if own[layer] is None:  # this rank did not use the layer
-            weight, width = layer.weight, layer.groups * math.prod(layer.weight.shape[1:])
-            dtype = torch.promote_types(weight.dtype, torch.float32)
-            nothing = torch.empty(0, width, dtype=dtype, device=weight.device)
-            grads = nothing.new_empty(0, len(weight))
-            moments_of = projection.moments(layer)
-            own[layer] = LayerMoments(moments_of(nothing), 0) if moments_of else LayerRecord(nothing, grads)
-    rows = {layer: record for layer, record in own.items() if isinstance(record, LayerRecord)}
-    parts = iter(ranks.gather_rows([part for record in rows.values() for part in (record.inputs, record.output_grads)]))
-    for layer in rows:
-        inputs, grads = next(parts), next(parts)
-        found[layer] = LayerRecord(inputs, grads) if len(inputs) else None
-    moments = {layer: record for layer, record in own.items() if isinstance(record, LayerMoments)}
-    if moments:
-        counts = torch.tensor([-1 if records[layer] is None else record.rows for layer, record in moments.items()])
-        for (layer, record), all_counts in zip(moments.items(), ranks.all_gather(counts).T, strict=True):
-            used, total = all_counts.max().item() >= 0, int(all_counts.clamp(min=0).sum())
-            found[layer] = LayerMoments(ranks.all_reduce(record.sums), total) if used else None
-    return found
+    ours = {layer: records[layer] or _empty_record(layer, projection) for layer, projection in wanted.items()}
+    rows = {layer: record for layer, record in ours.items() if isinstance(record, LayerRecord)}
+    moments = {layer: record for layer, record in ours.items() if isinstance(record, LayerMoments)}
+    unused = {layer for layer in moments if records[layer] is None}
+    return {**records, **_gather_rows(rows, ranks), **_reduce_moments(moments, unused, ranks)}
+
+
+def _empty_record(layer: BinaryLayer, projection: Projection) -> LayerRecord | LayerMoments:
+    """What a rank contributes that did not use a layer."""
+    weight, width = layer.weight, layer.groups * math.prod(layer.weight.shape[1:])
+    nothing = torch.empty(0, width, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+    moments_of = projection.moments(layer)
+    return (
+        LayerMoments(moments_of(nothing), 0) if moments_of else LayerRecord(nothing, nothing.new_empty(0, len(weight)))
+    )
+
+
+def _gather_rows(records: Mapping[BinaryLayer, LayerRecord], ranks: Ranks) -> dict[BinaryLayer, Record]:
+    """The rows of all ranks; None where there are none."""
+    parts = [part for record in records.values() for part in (record.inputs, record.output_grads)]
+    gathered = iter(ranks.gather_rows(parts))
+    whole = {layer: LayerRecord(next(gathered), next(gathered)) for layer in records}
+    return {layer: record if len(record.inputs) else None for layer, record in whole.items()}
+
+
+def _reduce_moments(
+    records: Mapping[BinaryLayer, LayerMoments], unused: Set[BinaryLayer], ranks: Ranks
+) -> dict[BinaryLayer, Record]:
+    """The moments of all ranks, summed; None where a layer is `unused` on all of them."""
+    if not records:
+        return {}
+    counts = torch.tensor([-1 if layer in unused else record.rows for layer, record in records.items()])
+    reduced: dict[BinaryLayer, Record] = {}
+    for (layer, record), all_counts in zip(records.items(), ranks.all_gather(counts).T, strict=True):
+        used, total = all_counts.max().item() >= 0, int(all_counts.clamp(min=0).sum())
+        reduced[layer] = LayerMoments(ranks.all_reduce(record.sums), total) if used else None
+    return reduced
 
 
 def _place(device: torch.device) -> torch.device:

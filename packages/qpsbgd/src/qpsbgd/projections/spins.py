@@ -129,14 +129,18 @@ class Spins(SystemProjection):
         if self.solver.warm:
             return _side_by_side([partial(expansion.warm_direction, self.solver) for expansion in expansions])
         for bit in range(self.bits):
-            linears = [expansion.linear(bit) for expansion in expansions]
-            pairs = zip(expansions, linears, strict=True)
-            families = [family for expansion, linear in pairs for family in _families(expansion.system, linear)]
-            answers = iter(solved(self.solver, families))
-            for expansion, linear in zip(expansions, linears, strict=True):
-                solutions = [next(answers) for _ in linear]  # by block
-                expansion.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions=solutions)
+            self._add_vectors(expansions, bit)
         return [expansion.direction() for expansion in expansions]
+
+    def _add_vectors(self, expansions: Sequence[_Expansion], bit: int) -> None:
+        """One more vector for every layer, by one call of the solver."""
+        linears = [expansion.linear(bit) for expansion in expansions]
+        pairs = list(zip(expansions, linears, strict=True))
+        families = [family for expansion, linear in pairs for family in _families(expansion.system, linear)]
+        answers = iter(solved(self.solver, families))
+        for expansion, linear in pairs:
+            solutions = [next(answers) for _ in linear]  # by block
+            expansion.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions=solutions)
 
 
 class _Expansion:
