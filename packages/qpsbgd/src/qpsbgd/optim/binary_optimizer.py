@@ -99,7 +99,9 @@ class BinaryOptimizer(Optimizer):
         tensors = {p[1] if isinstance(p, tuple) else p for p in params}
         if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(tensors):
             raise ValueError("some parameters appear in more than one parameter group")
-        scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
+        scales: dict[Tensor, float] = {
+            layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors
+        }
         factor = self._rules.scale_rate_factor
         part = RealPart(params, options, norms=self._rules.norms, scales=scales, depth_factor=factor)
         if "betas" in self.defaults:  # which schedulers that cycle the momentum then look for in every group

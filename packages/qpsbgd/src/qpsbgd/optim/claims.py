@@ -42,7 +42,7 @@ def check_claimed(model: nn.Module, *optimizers: Optimizer) -> None:
     Raises:
         ValueError: Names the parameters claimed twice, never, by the wrong kind, or from outside the model.
     """
-    names = {p: name for name, p in model.named_parameters()}
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     binary = {layer.weight for layer in model.modules() if isinstance(layer, BinaryLayer)}
     claims, ordinary = Counter[Tensor](), set[Tensor]()
     for optimizer in optimizers:

@@ -59,10 +59,10 @@ class MeanGradient(Optimizer):
                 torch._foreach_mul_(means, momentum)
                 torch._foreach_add_(means, grads, alpha=1 - momentum)
                 if self._update == "muon":
-                    means = torch._foreach_lerp(grads, means, momentum)
-            steps = _DIRECTIONS[self._update](list(means))
+                    means = list(torch._foreach_lerp(grads, means, momentum))
+            steps = list(_DIRECTIONS[self._update](means))
             if group["weight_decay"]:
-                steps = torch._foreach_add(steps, params, alpha=group["weight_decay"])
+                torch._foreach_add_(steps, params, alpha=group["weight_decay"])
             torch._foreach_sub_(params, torch._foreach_mul(steps, group["lr"]))
 
 
