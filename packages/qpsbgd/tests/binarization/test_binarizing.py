@@ -246,6 +246,28 @@ def test_in_a_transformer_embeddings_and_head_stay_real_and_what_else_does_is_sa
         assert binary == {"blocks.0.0", "blocks.1.0"}
 
 
+class Adapted(nn.Module):
+    """A layer with an adapter beside it, as peft has it."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.base_layer, self.lora_A = layer, nn.ModuleDict({"default": nn.Linear(6, 2, bias=False)})
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_A["default"](x).sum(-1, keepdim=True)
+
+
+def test_adapters_stay_real_and_are_named():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), Adapted(nn.Linear(6, 6)), nn.Linear(6, 3))
+    with pytest.warns(UserWarning, match=r"real-valued: 1\.lora_A\.default \(it is an adapter of another layer; merge"):
+        _, report = binarize(model, [torch.randn(50, 6)], rounds=1)
+    assert [row.name for row in report.rows] == ["1.base_layer"]
+    with pytest.warns(UserWarning, match=r"1\.lora_A\.default \(it is an adapter"):
+        converted = convert(model)
+    assert type(converted[1].lora_A["default"]) is nn.Linear
+
+
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()

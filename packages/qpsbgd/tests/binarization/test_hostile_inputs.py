@@ -5,11 +5,13 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils import weight_norm as old_weight_norm
 from torch.nn.utils.parametrizations import weight_norm
 
 from qpsbgd import binarize
 from qpsbgd.binarization.distillation import distill
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn import BinaryLinear, convert
 
 
 def network():
@@ -106,10 +108,18 @@ def test_a_single_batch_is_no_list_of_batches(batches):
         binarize(network(), batches)
 
 
-@pytest.mark.filterwarnings("ignore:.*stay real-valued")
-def test_parametrised_layers_stay_real_and_the_report_says_why():
-    model = nn.Sequential(*with_weight_norm(), nn.Linear(3, 3))
-    report = binarize(model, [INPUTS], rounds=1).report
+@pytest.mark.parametrize(
+    "change", [weight_norm, old_weight_norm, lambda layer: prune.random_unstructured(layer, "weight", 0.5)]
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_parametrised_and_pruned_layers_stay_real_and_the_report_says_why(change):
+    model = nn.Sequential(*network(), nn.Linear(3, 3))
+    change(model[2])
+    model(INPUTS)
+    with pytest.warns(UserWarning, match=r"2 \(its weight is computed from other parameters\)"):
+        assert type(convert(model, first=False)[2]) is not BinaryLinear
+    with pytest.warns(UserWarning, match=r"2 \(its weight is computed from other parameters\)"):
+        report = binarize(model, [INPUTS], rounds=1).report
     assert [row.name for row in report.rows] == ["4"]
     assert report.kept == {"2": "its weight is computed from other parameters"}
 

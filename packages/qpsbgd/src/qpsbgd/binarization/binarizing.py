@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copying
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +14,7 @@ from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.selection import Select, selected
-from qpsbgd.nn.conversion import declare
+from qpsbgd.nn.conversion import copied, declare
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.nn.model_summary import summary
 from qpsbgd.solvers import Solver
@@ -105,12 +104,12 @@ def binarize(
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     precise = torch.inference_mode(False), torch.autocast(device.type, enabled=False)
-    with precise[0], precise[1], Changes(copying.deepcopy(model) if copy else model) as changes, changes:
+    with precise[0], precise[1], Changes(copied(model) if copy else model) as changes, changes:
         changes.prepare()
         passes = Passes(changes.model, data)
         calls, reference = passes.calls(), None
         if targets == "float":
-            reference = Passes(copying.deepcopy(changes.model), data)
+            reference = Passes(copied(changes.model), data)
             reference.calls()
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)

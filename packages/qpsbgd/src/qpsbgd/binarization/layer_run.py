@@ -87,7 +87,8 @@ class Options:
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
 
-Show, Note = Callable[[LayerLoss], object], Callable[[str], object]
+Show = Callable[[LayerLoss], object]
+Note = Callable[[str], object]
 
 
 @contextmanager

@@ -191,8 +191,8 @@ class Passes:
         def after(module: nn.Module, args: Any, output: Any) -> None:
             running.pop()
             if isinstance(output, Tensor) and is_converted(module):
-                outputs = module.weight.shape[is_transposed(module)]
-                self.rows[module] += output.numel() // max(outputs, 1)
+                weight: Any = module.weight
+                self.rows[module] += output.numel() // max(weight.shape[is_transposed(module)], 1)
             if not sums.called(module, args, output) and not list(module.children()):
                 sums.begin(module, output)
 

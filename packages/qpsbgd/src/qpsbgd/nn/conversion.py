@@ -30,6 +30,7 @@ _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear
 _WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
 _REAL = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, BinaryLayer, ParametrizationList, NonDynamicallyQuantizableLinear)
 """Modules with more than vectors that are not named: tables, norms, and parts of modules that are named themselves."""
+ADAPTER = "it is an adapter of another layer; merge it first if it is to become binary"
 _BLOCK = re.compile(r"\d+\.")
 """In names, the number of a block."""
 
@@ -94,7 +95,7 @@ def convert(
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
     _check_skipped(model, skip)
-    model = opened(copy.deepcopy(model), is_skipped)
+    model = opened(copied(model), is_skipped)
     named = dict(model.named_modules())
     if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
@@ -115,6 +116,12 @@ def convert(
     label_layers(converted)
     declare(converted, latents=True)
     return converted
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model, also with weights that hooks compute from parameters, as under pruning."""
+    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    return copy.deepcopy(model, {id(value): value.detach().clone() for value in held if value.grad_fn is not None})
 
 
 def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
@@ -141,9 +148,22 @@ def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[
 
 def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module], skip: Collection[str] = ()) -> dict[str, str]:
     """Why modules with weight matrices cannot become binary, by name; matrices themselves may be in `skip`."""
-    uses = parameter_uses(model)
-    reasons = {name: _reason_to_stay(name, module, uses, skip) for name, module in named.items()}
+    uses, adapters = parameter_uses(model), _adapters(model)
+    reasons = {
+        name: ADAPTER if module in adapters else _reason_to_stay(name, module, uses, skip)
+        for name, module in named.items()
+        if module not in adapters or is_converted(module)
+    }
     return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _adapters(model: nn.Module) -> set[nn.Module]:
+    """Modules that peft has put beside a layer, which it calls `base_layer`."""
+    beside: set[nn.Module] = set()
+    for module in model.modules():
+        if base := dict(module.named_children()).get("base_layer"):
+            beside |= {*module.modules()} - {module, *base.modules()}
+    return beside
 
 
 def _reason_to_stay(name: str, module: nn.Module, uses: Counter[nn.Parameter], skip: Collection[str]) -> str:
