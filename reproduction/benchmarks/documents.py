@@ -37,7 +37,7 @@ DOCUMENTS = {
     ),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
-        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.alone),
+        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
         *(training.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),

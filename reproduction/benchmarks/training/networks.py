@@ -29,7 +29,8 @@ from benchmarks.training.training_parts import DEVICE, accuracy, autocast, clock
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
-from qpsbgd.optim.recommend import WARMUP, schedule
+from qpsbgd.optim.functional import schedule
+from qpsbgd.optim.recommend import WARMUP
 from qpsbgd.projections import Spins
 from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
 

@@ -80,8 +80,6 @@ def by_setting(settings, seeds, processes, run=run):
 
 def methods(task, budget):
     """The methods that are run on a task at a budget."""
-    if TASKS[task].ours_alone:
-        return ["ridge"]
     return [method for method in METHODS if method not in TASKS[task].left_out.get(budget, ())]
 
 

@@ -60,23 +60,6 @@ def convolutional(*, norm, **options):
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
-def wide(width=1024):
-    """Three layers with batch norm, ReLU and a little dropout, by default as wide as BinaryConnect's network."""
-    layers, n = [nn.Dropout(0.2)], 784
-    for m in (width, width, width):
-        layers, n = [*layers, BinaryLinear(n, m), nn.BatchNorm1d(m), nn.ReLU(), nn.Dropout(0.2)], m
-    return nn.Sequential(*layers, BinaryLinear(n, 10), nn.BatchNorm1d(10))
-
-
-def large_convolutional():
-    """Four 3 × 3 convolutions of 64 and 128 channels and two linear layers, with batch norm."""
-    layers, n = [nn.Unflatten(1, (1, 28, 28))], 1
-    for m, pool in ((64, []), (64, [nn.MaxPool2d(2)]), (128, []), (128, [nn.MaxPool2d(2)])):
-        layers, n = [*layers, BinaryConv2d(n, m, 3, padding=1), *pool, nn.BatchNorm2d(m), nn.Hardtanh()], m
-    layers += [nn.Flatten(), BinaryLinear(6272, 256), nn.BatchNorm1d(256), nn.Hardtanh()]
-    return nn.Sequential(*layers, BinaryLinear(256, 10), nn.BatchNorm1d(10))
-
-
 @cache
 def mnist(choosing):
     from qpsbgd_paper.datasets.mnist import load_mnist

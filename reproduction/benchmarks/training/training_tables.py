@@ -20,9 +20,6 @@ TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
     "mnist-deep": "MNIST, eight layers of 256",
     "mnist-cnn": "MNIST, CNN",
-    "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
-    "mnist-wider": "MNIST, three layers of 2048, batch norm, dropout",
-    "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
     "fashion-dense": "Fashion, 784-512-512-10",
     "fashion-cnn": "Fashion, CNN",
     "digits": "Digits, 64-128-10",
@@ -65,10 +62,8 @@ def tasks():
 
 
 def compared():
-    """One entry per task and budget with baselines: the rows by method."""
-    return [
-        (task, budget, rows) for task, budgets in tasks().items() for budget, rows in budgets.items() if baselines(rows)
-    ]
+    """One entry per task and budget: the rows by method."""
+    return [(task, budget, rows) for task, budgets in tasks().items() for budget, rows in budgets.items()]
 
 
 def baselines(rows):
@@ -80,9 +75,13 @@ def amount(task, budget):
     return f"{budget} {unit}{'s' if budget > 1 else ''}"
 
 
+def higher(task):
+    return task not in TASKS or TASKS[task].higher
+
+
 def score(task, values):
     """Mean ± standard deviation: accuracy in percent, or a loss."""
-    return spread(values, 100, 2) if TASKS[task].higher else spread(values)
+    return spread(values, 100, 2) if higher(task) else spread(values)
 
 
 def best_baseline(task, rows):
@@ -114,16 +113,13 @@ def winner():
 
 
 def verdicts():
-    """Per task and budget: ridge and spins, the best baseline, and the differences in pairs."""
-    ours = ("ridge", "spins")
+    """Per task and budget: ridge, the best baseline, and the difference in pairs."""
     body = []
     for task, budget, rows in compared():
         rival = best_baseline(task, rows)
-        cells = [score(task, rows[name]["scores"]) if name in rows else "–" for name in ours]
-        cells.append(f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}")
-        cells += [_lead(task, rows, name, rival) if name in rows else "–" for name in ours]
-        body.append([f"{TITLES[task]}, {amount(task, budget)}", *cells])
-    return pipes(["setting", *ours, "best baseline", *(f"{name}, lead" for name in ours)], body)
+        scores = [score(task, rows["ridge"]["scores"]), f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}"]
+        body.append([f"{TITLES[task]}, {amount(task, budget)}", *scores, _lead(task, rows, "ridge", rival)])
+    return pipes(["setting", "ridge", "best baseline", "lead"], body)
 
 
 def _lead(task, rows, ours, rival):
@@ -132,17 +128,6 @@ def _lead(task, rows, ours, rival):
     figures = f"{100 * gap:+.2f} ± {100 * noise:.2f}" if TASKS[task].higher else f"{gap:+.3f} ± {noise:.3f}"
     word = judged(rows, ours, rival)
     return f"{figures.replace('-', '−')} {word if word == 'level' else f'**{word}**'}"
-
-
-def alone():
-    """Networks that only the ridge was trained on."""
-    body = [
-        [TITLES[task], amount(task, budget), score(task, rows["ridge"]["scores"])]
-        for task, budgets in tasks().items()
-        for budget, rows in budgets.items()
-        if not baselines(rows)
-    ]
-    return pipes(["network", "length", "ridge, test accuracy in %"], body)
 
 
 STEPS = {"real weights": "real weights", "ridge": "ridge", "spins": "spins", "polar": "polar", "Muon": "Muon"}
@@ -154,8 +139,10 @@ def step_cost():
     for study in (results("step_cost_cpu"), results("step_cost_cuda")):
         for row in study["results"]:
             device = study["settings"]["device"]
+            if row["busy"]:  # much the same
+                continue
             if device == "CPU":
-                device = f"{study['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
+                device = f"{study['settings']['threads']} CPU threads"
             times = row["milliseconds"]
             ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
             body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.1f} ms", *ratios])
@@ -326,26 +313,20 @@ def solver_study(name):
         if method == "energies":
             shares[task, budget] = rows[0]["shares"]
             continue
-        best = max if TASKS[task].higher else min
-        by_rate = [[row["score"] for row in group] for group in grouped(rows, "rate").values()]
-        scores[task, budget, method] = best(by_rate, key=np.mean)
+        best = max if higher(task) else min
+        by_rate = {}
+        for row in rows:
+            by_rate.setdefault(row.get("rate"), []).append(row["score"])
+        scores[task, budget, method] = best(by_rate.values(), key=np.mean)
     return scores, shares
 
 
 def controls():
-    """Directions and their signs, and spins by solvers from weak to strong, with the energies that they reach."""
+    """Directions and their signs, and spins by solvers from weak to strong."""
     scores, shares = solver_study("controls")
-    body = []
-    for method, label in {**DIRECTIONS, **{f"spins, {name}": name for name in shares["digits", 2]}}.items():
-        cells = []
-        for task, budget in CONTROLLED:
-            cells.append(score(task, scores[task, budget, method]))
-            if budget != 10:
-                share = shares[task, budget].get(label)
-                cells.append("–" if share is None else f"{100 * share:.1f} %")
-        body.append([label if method in DIRECTIONS else f"spins, {label}", *cells])
-    adult, *others = CONTROLLED.values()
-    return pipes(["direction", adult, "energy", others[0], "energy", others[1]], body)
+    names = {**DIRECTIONS, **{f"spins, {name}": f"spins, {name}" for name in shares["digits", 2]}}
+    body = [[label, *(score(key[0], scores[*key, method]) for key in CONTROLLED)] for method, label in names.items()]
+    return pipes(["direction", *CONTROLLED.values()], body)
 
 
 def controls_figure():
@@ -362,7 +343,7 @@ def solver_panels(scores, shares, titles, lines):
     """Mean scores with standard errors against the energy reached, a panel per setting; scores of others as lines."""
     figure = Figure(figsize=(8.2, 2.9), layout="constrained")
     for axes, (setting, title) in zip(figure.subplots(1, len(titles)), titles.items(), strict=True):
-        unit = 100 if TASKS[setting[0]].higher else 1
+        unit = 100 if higher(setting[0]) else 1
         for number, (solver, share) in enumerate(shares[setting].items()):
             values = scores[*setting, solver]
             error = unit * np.std(values, ddof=1) / len(values) ** 0.5
@@ -381,3 +362,65 @@ def solver_panels(scores, shares, titles, lines):
         axes.tick_params(labelsize=8)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     return figure
+
+
+CHOSEN = {
+    ("adult-10", 4): "ten layers on Adult, loss",
+    ("digits", 2): "digits, 2 epochs, %",
+    ("mnist-resnet8", 150): "ResNet-8, 150 steps, %",
+    ("mnist-dense", 1): "MNIST, 1 epoch, %",
+}
+CHOOSERS = {
+    "flips-1": "1 flip",
+    "flips-3": "3 flips",
+    "flips-8": "8 flips",
+    "descent": "**24 flips, the default**",
+    "tabu": "tabu search",
+    "window-16": "windows of 16, exact",
+    "flips of 0.02": "default, 2 % of all weights",
+    "no-couplings": "no couplings",
+    "real-minimiser": "signs of the real minimiser",
+    "bop": "Bop",
+    "default": "QPSBGD",
+    "muon": "straight-through, Muon",
+    "adamw": "straight-through, AdamW",
+}
+
+
+def weight_study():
+    """As `solver_study`, of weights that QUBOs choose, with methods that keep latent weights from other studies."""
+    scores, shares = solver_study("qubo_descent")
+    for task, budget in CHOSEN:
+        best = max if higher(task) else min
+        for name in ("bop", "muon", "adamw"):
+            grid = [values for key, values in scores.items() if key[:2] == (task, budget) and key[2].startswith(name)]
+            if grid:
+                scores[task, budget, name] = best(grid, key=np.mean)
+        if task in TASKS:
+            rows = tasks()[task][budget]
+            for name, method in {"default": "ridge", "muon": "st-muon", "adamw": "st-adamw"}.items():
+                scores[task, budget, name] = rows[method]["scores"][:3]
+    return scores, shares
+
+
+def qubo_training():
+    """Weights that QUBOs choose, by solvers from weak to strong, their controls, and latent weights."""
+    scores, _ = weight_study()
+    body = [
+        [label, *(score(key[0], scores.get((*key, method), ())) for key in CHOSEN)]
+        for method, label in CHOOSERS.items()
+    ]
+    return pipes(["method", *CHOSEN.values()], body)
+
+
+def qubo_training_figure():
+    """Weights that QUBOs choose: the score against the energy that solvers reach."""
+    scores, shares = weight_study()
+    titles = {key: title for key, title in CHOSEN.items() if key in shares}
+    shares = {
+        key: {
+            name: own[name] for name in ("flips-1", "flips-3", "flips-8", "descent", "tabu") if (*key, name) in scores
+        }
+        for key, own in shares.items()
+    }
+    return solver_panels(scores, shares, titles, {"default": "QPSBGD", "muon": "Muon", "no-couplings": "no couplings"})

@@ -54,7 +54,6 @@ class Task:
     higher: bool = True
     chosen_up_to: int = 3
     left_out: dict = field(default_factory=dict)
-    ours_alone: bool = False
     has_choice_of_scales = True  # in networks without norms
 
     def steps(self, budget):
@@ -78,7 +77,7 @@ class Images(Task):
     @property
     def has_choice_of_scales(self):
         norms = [layer for layer in self.build().modules() if isinstance(layer, torch.nn.BatchNorm1d)]
-        return not self.ours_alone and not norms
+        return not norms
 
     def steps(self, budget, choosing=False):
         return budget * (len(self.data(choosing)[0]) // self.batch)
@@ -194,9 +193,6 @@ TASKS = {
     "mnist-deep": Images(partial(dense, [784, *[256] * 8, 10]), budgets=(3,)),
     "mnist-cnn": Images(partial(convolutional, norm=False)),
     "mnist-cnn-bn": Images(partial(convolutional, norm=True)),
-    "mnist-wide": Images(parts.wide, budgets=(50,), ours_alone=True),
-    "mnist-wider": Images(partial(parts.wide, 2048), budgets=(50,), ours_alone=True),
-    "mnist-cnn-large": Images(parts.large_convolutional, budgets=(10,), ours_alone=True),
     "fashion-dense": Images(partial(dense, [784, 512, 512, 10]), fashion, left_out=HELD_OUT),
     "fashion-dense-bn": Images(partial(dense, [784, 512, 512, 10], norm=True), fashion, left_out=HELD_OUT),
     "fashion-cnn": Images(partial(convolutional, norm=False), fashion, left_out=HELD_OUT),
