@@ -96,13 +96,14 @@ def binarized_times():
 def binarized_sizes():
     """Scores at one bit by the amount of calibration data."""
     cells = {}
-    for subject, method in product(SUBJECTS.values(), ("feedback", "search")):
+    for subject in SUBJECTS.values():
         sizes = {size: size if size != subject.size else None for size in SIZES}
-        by_size = {k: rows_of("binarize", subject.name, method=method, bits=1, size=size) for k, size in sizes.items()}
+        by_size = {
+            k: rows_of("binarize", subject.name, method="search", bits=1, size=size) for k, size in sizes.items()
+        }
         if all(by_size.values()):
-            name = subject.title, NAMES[method]
-            cells |= {(name, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in by_size.items()}
-    return crossed(("network", "method"), cells)
+            cells |= {(subject.title, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in by_size.items()}
+    return crossed("network", cells)
 
 
 def fine_tuned():

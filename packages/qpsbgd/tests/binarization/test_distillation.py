@@ -1,11 +1,13 @@
 import copy
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from qpsbgd import BinaryConnect, binarize
-from qpsbgd.binarization.distillation import distill, embedding_loss, relative_error
+from qpsbgd.binarization.distillation import distill, embedding_loss, logit_loss, relative_error
 from qpsbgd.nn import BinaryLayer
 
 
@@ -185,6 +187,13 @@ def test_models_may_return_one_number_per_sample_or_several_tensors(form, teache
     student = binarize(teacher, batches, first=True, last=True, rounds=0, targets="own").model
     losses = distill(student, teacher, batches, steps=60, lr=0.01, layers=["", "network.3"])
     assert sum(losses[-8:]) < sum(losses[:8])
+
+
+def test_the_loss_of_logits_is_the_divergence_of_their_classes():
+    ours, theirs = torch.tensor([[0.0, 0.0], [2.0, 1.0]]), torch.tensor([[math.log(3.0), 0.0], [2.0, 1.0]])
+    first = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
+    assert float(logit_loss(ours, theirs)) == pytest.approx(first / 2)
+    assert float(logit_loss(ours[None], SimpleNamespace(logits=theirs[None]))) == pytest.approx(first / 2)
 
 
 def test_outputs_without_tensors_need_a_loss(student, teacher, batches):

@@ -54,7 +54,8 @@ def distill(
             `DataLoader` may draw crops and flips anew. Those of an iterator are kept and repeated.
         steps: Steps to make.
         loss: A function of the outputs of student and teacher; by default their squared difference as a share of the
-            teacher's variance, the mean over the tensors of a tuple or dictionary. For embeddings use `embedding_loss`.
+            teacher's variance, the mean over the tensors of a tuple or dictionary. For embeddings use `embedding_loss`,
+            for language models and other classifiers `logit_loss`.
         layers: Names of modules in both models, such as the blocks of a transformer, whose outputs should agree too,
             with equal weight. With one bit per weight, most networks need this.
         lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
@@ -134,6 +135,15 @@ def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:
     ours, theirs = F.normalize(outputs), F.normalize(wanted)
     similarities = (ours @ ours.T - theirs @ theirs.T).square().mean()
     return 1 - (ours * theirs).sum(-1).mean() + SIMILARITIES * similarities
+
+
+def logit_loss(outputs: Any, wanted: Any) -> Tensor:
+    """The mean KL divergence of the classes that logits (…, classes) give from those of the teacher's, in nats.
+
+    Of a model's output that has `logits`, as in transformers, these count alone.
+    """
+    ours, theirs = (getattr(one, "logits", one).log_softmax(-1).flatten(0, -2) for one in (outputs, wanted))
+    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
 def _repeated(batches: Iterable[Any]) -> Iterator[Any]:
