@@ -12,7 +12,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.nn.tape import taped
+from qpsbgd.nn.tape import record_rows
 from qpsbgd_paper.datasets.adult import load_adult
 from qpsbgd_paper.datasets.graphs import load_planetoid
 from qpsbgd_paper.datasets.mnist import load_mnist
@@ -52,7 +52,7 @@ def rows_of(inputs, targets, *, widths, layer, batch, steps=40):
         optimizer.zero_grad()
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
         optimizer.step()
-    with taped([layers[layer]]) as (tape,):
+    with record_rows([layers[layer]]) as (tape,):
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
     record = tape.read()
     return record.inputs, record.output_grads, layers[layer].gain

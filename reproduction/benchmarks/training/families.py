@@ -24,7 +24,7 @@ from torch import nn
 from qpsbgd import QPSBGD, StraightThrough
 from qpsbgd.nn import convert
 from qpsbgd.projections import LayerState, Polar
-from qpsbgd.projections.system import normalized
+from qpsbgd.projections.system import unit_rms
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 
 FILE = Path(__file__).parents[2] / "results" / "families.json"
@@ -72,7 +72,7 @@ class UnitPolar(Polar):
             shape = (-1, *[1] * (direction.values.ndim - 1))
             values = direction.values / squares.sqrt().clamp(min=1e-12).reshape(shape)
             state = UnitState(direction.state.step, direction.state.gradient, squares)
-            yield type(direction)(normalized(values), state)
+            yield type(direction)(unit_rms(values), state)
 
 
 METHODS = {

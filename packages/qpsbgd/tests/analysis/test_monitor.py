@@ -452,9 +452,9 @@ def test_a_monitor_without_a_callback_collects_shows_lines_and_draws():
 
 
 def test_long_runs_are_drawn_as_means():
-    from qpsbgd.analysis.monitor_figure import drawn
+    from qpsbgd.analysis.monitor_figure import run_figure
 
-    figure = drawn([], {step: float(step % 2) for step in range(1, 1001)})
+    figure = run_figure([], {step: float(step % 2) for step in range(1, 1001)})
     (line,) = figure.axes[0].get_lines()
     assert len(line.get_xdata()) == 200
     assert line.get_ydata()[0] == pytest.approx(0.6)

@@ -6,7 +6,7 @@ from lazy import Lazy
 
 import qpsbgd
 from qpsbgd import nn
-from qpsbgd.nn.tape import taped
+from qpsbgd.nn.tape import record_rows
 from qpsbgd.qubo import binary_map
 
 geometric, graph = Lazy("torch_geometric.nn"), Lazy("qpsbgd.nn.graph")
@@ -36,7 +36,7 @@ def test_a_hand_computed_case():
 def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
     layer = nn.BinaryGCNConv(3, 2)
     x = torch.randn(4, 3)
-    with taped([layer]) as (tape,):
+    with record_rows([layer]) as (tape,):
         layer(x, PATH)[:1].sum().backward()
         record = tape.read()
     edges, weights = graph.normalized(PATH, num_nodes=4)

@@ -12,7 +12,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert, sign
 from qpsbgd.nn.layers import MARK
-from qpsbgd.nn.tape import Tape, taped
+from qpsbgd.nn.tape import Tape, record_rows
 
 
 def linear():
@@ -328,7 +328,7 @@ def test_more_bits_fit_real_weights_better():
 
 def test_the_rows_of_a_recorded_pass_hold_every_plane():
     layer, x = BinaryLinear(4, 3, bits=2), torch.randn(6, 4)
-    with taped([layer]) as (tape,):
+    with record_rows([layer]) as (tape,):
         layer(x).sum().backward()
         assert torch.equal(tape.read().inputs, layer.input_rows(x))
 

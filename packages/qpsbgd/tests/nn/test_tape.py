@@ -7,12 +7,12 @@ from torch.utils.checkpoint import checkpoint
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
-from qpsbgd.nn.tape import MomentTape, Tape, taped
+from qpsbgd.nn.tape import MomentTape, Tape, record_rows
 
 
 def recorded(layer, run):
     """The record of a layer after `run`, which ends in a backward pass."""
-    with taped([layer]) as (tape,):
+    with record_rows([layer]) as (tape,):
         run()
         return tape.read()
 
@@ -53,7 +53,7 @@ def test_the_gradients_are_those_after_gain_and_bias():
 def test_every_layer_of_a_network_is_recorded():
     model = nn.Sequential(BinaryLinear(4, 3), nn.Hardtanh(), BinaryLinear(3, 2))
     x = rows()
-    with taped([model[0], model[2]]) as (first, second):
+    with record_rows([model[0], model[2]]) as (first, second):
         model(x).sum().backward()
     hidden = model[0](x)
     torch.testing.assert_close(second.read().inputs, nn.functional.hardtanh(hidden).detach())
@@ -156,7 +156,7 @@ def test_a_forward_pass_alone_records_nothing():
 def test_a_frozen_layer_records_nothing_but_passes_gradients_on():
     model = nn.Sequential(BinaryLinear(4, 3), BinaryLinear(3, 2))
     model[1].weight.requires_grad_(False)
-    with taped(model) as (first, second):
+    with record_rows(model) as (first, second):
         model(rows()).sum().backward()
     assert first.read() is not None
     assert second.read() is None
@@ -328,14 +328,14 @@ def test_recording_puts_the_tapes_back_after_an_error():
     layer = BinaryLinear(4, 3)
     QPSBGD(layer, solver="descent")
     own = layer.tape
-    with pytest.raises(ZeroDivisionError), taped([layer]):
+    with pytest.raises(ZeroDivisionError), record_rows([layer]):
         raise ZeroDivisionError
     assert layer.tape is own
 
 
 def test_an_input_that_changes_before_the_step_was_recorded_as_it_was():
     layer = BinaryLinear(3, 2)
-    with taped([layer]) as (tape,):
+    with record_rows([layer]) as (tape,):
         buffer = torch.randn(4, 3)
         before = buffer.clone()
         layer(buffer).sum().backward()

@@ -10,7 +10,7 @@ from torch import nn
 from qpsbgd import BinaryConnect, Bop, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.optim.updates import proximal_step
-from qpsbgd.projections.polar import orthogonalized
+from qpsbgd.projections.polar import newton_schulz
 
 
 def small_model(seed=0):
@@ -298,9 +298,9 @@ def test_muon_is_torchs_own_up_to_its_half_precision():
 def test_orthogonalized_matrices_have_singular_values_near_one(shape):
     torch.manual_seed(0)
     matrix = torch.randn(2, *shape)
-    found = torch.linalg.svdvals(orthogonalized(matrix))
+    found = torch.linalg.svdvals(newton_schulz(matrix))
     assert ((found > 0.5) & (found < 1.3)).all()
-    assert not orthogonalized(torch.zeros(1, 3, 4)).any()
+    assert not newton_schulz(torch.zeros(1, 3, 4)).any()
 
 
 def test_a_weight_flips_once_bops_mean_gradient_has_its_sign_and_is_large():

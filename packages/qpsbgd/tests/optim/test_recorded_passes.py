@@ -248,8 +248,8 @@ def test_wide_rows_are_read_a_few_at_a_time(rows, parts, shapes, monkeypatch):
 
 
 def test_directions_are_let_go_after_the_step(monkeypatch):
-    found, plain = [], ridge.normalized
-    monkeypatch.setattr(ridge, "normalized", lambda *given: found.append(weakref.ref(made := plain(*given))) or made)
+    found, plain = [], ridge.unit_rms
+    monkeypatch.setattr(ridge, "unit_rms", lambda *given: found.append(weakref.ref(made := plain(*given))) or made)
     layer = BinaryLinear(6, 4)
     optimizer = optim.QPSBGD(layer, projection="ridge")
     layer(torch.randn(8, 6)).square().sum().backward()

@@ -147,4 +147,4 @@ def test_only_steps_that_a_projection_declares_capturable_become_graphs(projecti
     state = SystemState(1, torch.ones(2, 3), inverse=torch.eye(3)[None])
     for record in (None, LayerMoments(torch.eye(3)[None], 8)):
         inputs = LayerInputs(BinaryLinear(3, 2), torch.ones(2, 3), record, 0.9, state)
-        assert cuda_graph._steady(LayerUpdate(weight, inputs, projection, 0.1, 1.0)) == steady
+        assert cuda_graph._capturable(LayerUpdate(weight, inputs, projection, 0.1, 1.0)) == steady

@@ -10,7 +10,7 @@ import qpsbgd
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import LayerInputs, Ridge, SystemState
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.system import effective_rank, inverse, normalized
+from qpsbgd.projections.system import effective_rank, inverse, unit_rms
 
 
 def QPSBGD(params, lr=None, projection=None, **options):
@@ -315,8 +315,8 @@ def test_inputs_that_are_not_finite_are_not_blamed_on_the_ridge():
 
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
 def test_steps_of_any_size_are_normalised_and_zero_stays_zero(size):
-    torch.testing.assert_close(normalized(torch.tensor([size, -size])), torch.tensor([1.0, -1.0]))
-    assert normalized(torch.zeros(3)).tolist() == [0, 0, 0]
+    torch.testing.assert_close(unit_rms(torch.tensor([size, -size])), torch.tensor([1.0, -1.0]))
+    assert unit_rms(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
 def test_without_new_rows_a_system_is_not_called_renewed():

@@ -12,7 +12,7 @@ from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import LayerInputs, Ridge, Spins
-from qpsbgd.projections.polar import orthogonalized
+from qpsbgd.projections.polar import newton_schulz
 from qpsbgd.projections.spins import SpinsState
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -63,7 +63,7 @@ def test_spins_are_the_vectors_nearest_to_the_answer_of_the_ridge_in_the_metric_
 def test_spins_with_the_polar_target_are_the_vectors_nearest_to_the_polar_factor(kappa, block):
     layer, x, v = one_layer(n=9)
     found, _ = stepped(layer, x, v, projection=Spins(solver="exact", kappa=kappa, target="polar", delta=2, block=block))
-    factor = orthogonalized((layer.gain * v.T @ x)[None])[0]
+    factor = newton_schulz((layer.gain * v.T @ x)[None])[0]
     factor /= factor.square().mean().sqrt()
     gram = x.T @ x
     matrix = gram / gram.diagonal().mean() + 2 * torch.eye(9)

@@ -14,7 +14,7 @@ from qpsbgd.analysis.monitor import Observation
 from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
-from qpsbgd.nn.tape import LayerRecord, having, taped
+from qpsbgd.nn.tape import LayerRecord, having, record_rows
 from qpsbgd.solvers import Solver, make_solver
 
 __all__ = ["DirectionTest", "FixedPoints", "FullBatch", "Observation", "direction_test", "fixed_points", "full_batch"]
@@ -58,7 +58,13 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
     layers = [layer for _, layer in named]
     weights = [layer.weight for layer in layers]
     recording = having(layers, training=True, latent_forward=False)  # layers record in training mode alone
-    with torch.enable_grad(), evaluating(model), recording, having(weights, requires_grad=True), taped(layers) as tapes:
+    with (
+        torch.enable_grad(),
+        evaluating(model),
+        recording,
+        having(weights, requires_grad=True),
+        record_rows(layers) as tapes,
+    ):
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)
             torch.autograd.grad(value, weights, allow_unused=True)

@@ -123,10 +123,10 @@ class Monitor:
     def plot(self) -> Figure:
         """A figure of the losses, the share of flips per layer and, with spins, the energies; needs matplotlib."""
         try:
-            from qpsbgd.analysis.monitor_figure import drawn
+            from qpsbgd.analysis.monitor_figure import run_figure
         except ImportError as error:
             raise ImportError("Monitor.plot needs matplotlib: pip install 'qpsbgd[plot]'") from error
-        return drawn(self.observations, self.losses)
+        return run_figure(self.observations, self.losses)
 
     def close(self) -> None:
         """Stop watching."""

@@ -24,7 +24,7 @@ class ShownFigure(Figure):
         return content.getvalue()
 
 
-def drawn(observations: Sequence[Observation], losses: Mapping[int, float]) -> Figure:
+def run_figure(observations: Sequence[Observation], losses: Mapping[int, float]) -> Figure:
     """Panels of the losses, the flips per layer and the energies, as far as there are any."""
     if not observations and not losses:
         raise ValueError("there is nothing to draw: no step was observed; a monitor with a callback collects none")

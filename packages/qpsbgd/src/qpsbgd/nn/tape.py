@@ -56,9 +56,9 @@ class MomentTape:
 
     def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
         """Record the inputs x of a layer when a gradient of their `output` arrives, if any will."""
-        if self.wanted and _differentiated(output):
+        if self.wanted and _expects_gradient(output):
             moments = self._moments_of(layer, x, output)
-            _when_differentiated(output, lambda grad: self._add(moments))
+            _on_gradient(output, lambda grad: self._add(moments))
 
     def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
         """Record the inputs x of a layer, given the gradient of their output."""
@@ -141,9 +141,9 @@ class Tape:
     def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
         """Record the inputs x of a layer when the gradient of their `output` arrives, if any will."""
         self._listen()  # it may have been frozen before
-        if self.wanted and _differentiated(output):
+        if self.wanted and _expects_gradient(output):
             keep = self._reader(layer, x, output)
-            _when_differentiated(output, lambda grad: self._add(grad, keep))
+            _on_gradient(output, lambda grad: self._add(grad, keep))
 
     def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
         """Record the inputs x of a layer, given the gradient of their output."""
@@ -169,11 +169,11 @@ class Tape:
 
     def read(self) -> LayerRecord | None:
         """All records since the last `clear` as one, at least in single precision; None if there are none."""
-        records = [part.record for part in self._counting()]
+        records = [part.record for part in self._valid_parts()]
         if not records:
             return None
-        inputs = _concatenated([record.inputs for record in records])
-        grads = _concatenated([record.output_grads for record in records])
+        inputs = _concatenate([record.inputs for record in records])
+        grads = _concatenate([record.output_grads for record in records])
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
@@ -192,13 +192,13 @@ class Tape:
         if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
         self._hooks = [
-            weight.register_hook(_calling(self._before_gradient)),  # type: ignore[no-untyped-call]
-            weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),  # type: ignore[no-untyped-call]
+            weight.register_hook(_weak_hook(self._before_gradient)),  # type: ignore[no-untyped-call]
+            weight.register_post_accumulate_grad_hook(_weak_hook(self._after_gradient)),  # type: ignore[no-untyped-call]
         ]
 
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: records of a gradient that was reset are old."""
-        self._confirmed = self._counting()
+        self._confirmed = self._valid_parts()
 
     def _after_gradient(self) -> None:
         """The running backward pass has reached the weight's gradient."""
@@ -209,7 +209,7 @@ class Tape:
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 
-    def _counting(self) -> list[_Part]:
+    def _valid_parts(self) -> list[_Part]:
         if self._weight is None:
             return self._parts
         return [] if self._confirmed and self._was_reset(self._weight.grad) else self._confirmed
@@ -224,12 +224,12 @@ class Tape:
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
 
 
-def _differentiated(output: Tensor) -> bool:
+def _expects_gradient(output: Tensor) -> bool:
     """Whether a gradient of an output may arrive; under torch.func, whose tensors must not stay, it does not count."""
     return output.requires_grad and torch._C._functorch.peek_interpreter_stack() is None
 
 
-def _when_differentiated(output: Tensor, act: Callable[[Tensor], object]) -> None:
+def _on_gradient(output: Tensor, act: Callable[[Tensor], object]) -> None:
     """Call `act` with the gradient of an output.
 
     The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place activations
@@ -258,13 +258,13 @@ def _rows_used(layer: BinaryLayer, output: Tensor, most: int | None) -> tuple[in
     return most, torch.arange(most, device=output.device) * rows // most
 
 
-def _concatenated(rows: Sequence[Tensor]) -> Tensor:
+def _concatenate(rows: Sequence[Tensor]) -> Tensor:
     """Rows one after the other, at least in single precision."""
     dtype = reduce(torch.promote_types, [one.dtype for one in rows], torch.float32)
     return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
 
 
-def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
+def _weak_hook(method: Callable[[], None]) -> Callable[[Tensor], None]:
     """A hook that calls the tape while it is alive and is not pickled with the weight."""
     weak = weakref.WeakMethod(method)
 
@@ -277,7 +277,7 @@ def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
 
 
 @contextmanager
-def taped(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
+def record_rows(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
     """Fresh tapes on the layers for the duration of the block; an optimiser's own tapes see nothing of it."""
     tapes = []
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.gradient_check import DeferredFiniteCheck, nonfinite
-from qpsbgd.optim.options import OptionRules, plain
+from qpsbgd.optim.options import OptionRules, python_number
 from qpsbgd.optim.parameters import NO_LAYER, NamedTensor, ParameterSplit, check_weights
 from qpsbgd.optim.real_part import Real, RealGroups, RealPart
 from qpsbgd.optim.recommend import scale_unit
@@ -62,7 +62,7 @@ class BinaryOptimizer(Optimizer):
         """Add layers or parameters with options of their own: `{"params": model.head, "lr": 0.1}`."""
         if "params" not in param_group:
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
-        options = {name: plain(value) for name, value in param_group.items() if name != "params"}
+        options = {name: python_number(value) for name, value in param_group.items() if name != "params"}
         members = ParameterSplit.of(param_group["params"])
         real, real_options = self._real.take(members, options, self.defaults)
         if not members.layers and not real:

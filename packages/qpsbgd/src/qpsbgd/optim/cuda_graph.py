@@ -45,7 +45,7 @@ class GraphedSteps:
     ) -> list[Direction]:
         """The step of `qpsbgd`; `skip` and `before` are as there."""
         one_device = len({update.weight.device for update in updates}) == 1
-        if not one_device or not all(_steady(update) for update in updates):
+        if not one_device or not all(_capturable(update) for update in updates):
             return qpsbgd(updates, skip=skip, before=before)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
@@ -62,7 +62,7 @@ class GraphedSteps:
         return graph.replay(updates, skip)
 
 
-def _steady(update: LayerUpdate) -> bool:
+def _capturable(update: LayerUpdate) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
     inputs = update.inputs
     if not update.weight.is_cuda or inputs.state.gradient is None or inputs.shards is not None:
@@ -81,7 +81,7 @@ def _signature(update: LayerUpdate) -> tuple[object, ...]:
     return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, rows, kept
 
 
-def _given(updates: Sequence[LayerUpdate]) -> list[Tensor]:
+def _inputs_of(updates: Sequence[LayerUpdate]) -> list[Tensor]:
     """What passes have brought: the gradients, and the moments where there are new ones."""
     moments = [update.inputs.record.sums for update in updates if isinstance(update.inputs.record, LayerMoments)]
     return [update.inputs.grad for update in updates] + moments
@@ -98,7 +98,7 @@ class _Graph:
 
     def __init__(self, updates: Sequence[LayerUpdate], pool: Any) -> None:
         device = updates[0].weight.device
-        self._given = [one.clone() for one in _given(updates)]
+        self._given = [one.clone() for one in _inputs_of(updates)]
         self._numbers = torch.zeros(2 * len(updates), dtype=torch.float64, device=device)
         self._skip = torch.zeros((), dtype=torch.bool, device=device)
         self._updates = []
@@ -118,16 +118,16 @@ class _Graph:
                 stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
                 stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(stream):
-                    self._made()  # compiles and allocates
+                    self._step()  # compiles and allocates
                 torch.cuda.current_stream().wait_stream(stream)
                 self._graph = torch.cuda.CUDAGraph()
                 # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
                 with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-                    self._directions = self._made()
+                    self._directions = self._step()
             finally:
                 torch._foreach_copy_(changed, before)
 
-    def _made(self) -> list[Direction]:
+    def _step(self) -> list[Direction]:
         """The step; layers without solvers one after another, in the same memory, since no answer can fail."""
         if any(update.projection.solver is not None for update in self._updates):
             return qpsbgd(self._updates, skip=self._skip)
@@ -137,7 +137,7 @@ class _Graph:
 
     def replay(self, updates: Sequence[LayerUpdate], skip: Tensor | None) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
-        torch._foreach_copy_(self._given, _given(updates))
+        torch._foreach_copy_(self._given, _inputs_of(updates))
         numbers = torch.tensor(_numbers(updates), dtype=torch.float64)
         self._numbers.copy_(numbers.pin_memory(), non_blocking=True)
         self._skip.zero_() if skip is None else self._skip.copy_(skip)

@@ -41,7 +41,7 @@ def qpsbgd(
     at, and weights and the tensors of states stay as they are.
     """
     if skip is not None:
-        updates = [replace(update, inputs=_masked(update.inputs, skip)) for update in updates]
+        updates = [replace(update, inputs=_mask(update.inputs, skip)) for update in updates]
     directions: dict[LayerUpdate, Direction] = {}
     for projection in {id(update.projection): update.projection for update in updates}.values():
         served = [update for update in updates if update.projection is projection]
@@ -60,7 +60,7 @@ def qpsbgd(
             update.weight.sub_(direction.values * moving, alpha=rate)
         if update.clip is not None:
             update.weight.clamp_(-update.clip, update.clip)
-        _keep(update.inputs.state, direction.state, skip)
+        _replace_state(update.inputs.state, direction.state, skip)
     return [directions[update] for update in updates]
 
 
@@ -79,7 +79,7 @@ def schedule(step: int, steps: int | None, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
 
 
-def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
+def _mask(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
     """Inputs whose gradient and moments are zero where `skip` is true."""
     record = inputs.record
     if isinstance(record, LayerMoments):
@@ -87,7 +87,7 @@ def _masked(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
     return replace(inputs, grad=torch.where(skip, 0.0, inputs.grad), record=record)
 
 
-def _keep(kept: LayerState, new: LayerState, skip: Tensor | None) -> None:
+def _replace_state(kept: LayerState, new: LayerState, skip: Tensor | None) -> None:
     """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses.
 
     Those tensors take the place of the new ones in `new`, so that nothing is there twice.

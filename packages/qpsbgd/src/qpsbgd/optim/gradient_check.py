@@ -16,7 +16,7 @@ Owner = TypeVar("Owner")
 
 def nonfinite(values: Mapping[Owner, Tensor]) -> list[Owner]:
     """The owners of the tensors, such as the parameters of gradients, that hold NaN or infinite values."""
-    return _wrong(*_norms(values))
+    return _nonfinite_owners(*_norms(values))
 
 
 class DeferredFiniteCheck(Generic[Owner]):
@@ -49,10 +49,10 @@ class DeferredFiniteCheck(Generic[Owner]):
         (owners, found), self._asked = self._asked, None
         if self._done is not None:
             self._done.synchronize()
-        return _wrong(owners, found)
+        return _nonfinite_owners(owners, found)
 
 
-def _wrong(owners: list[Owner], norms: Tensor) -> list[Owner]:
+def _nonfinite_owners(owners: list[Owner], norms: Tensor) -> list[Owner]:
     return [owner for owner, norm in zip(owners, norms.tolist(), strict=True) if not math.isfinite(norm)]
 
 

@@ -114,7 +114,7 @@ def resolve_defaults(
         rules: The rules that the options must obey.
         rate_factor: The factor of the default rate; None where there is no default rate.
     """
-    options = {name: plain(value) for name, value in given.items()} | {"step": 0}
+    options = {name: python_number(value) for name, value in given.items()} | {"step": 0}
     if options["relative"] is None:
         options["relative"] = options["lr"] is None
     if options["warmup"] is None:
@@ -134,6 +134,6 @@ def usual_clip(*, relative: bool) -> float | Literal["range"]:
     return "range" if relative else 1.0
 
 
-def plain(value: Any) -> Any:
+def python_number(value: Any) -> Any:
     """A numpy number as Python's own, which checkpoints can hold."""
     return value.item() if isinstance(value, np.generic) else value

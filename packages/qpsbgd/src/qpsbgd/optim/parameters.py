@@ -58,9 +58,9 @@ class ParameterSplit:
 
 def param_groups(params: Layers) -> list[dict[str, Any]]:
     """Parameter groups, each with a list of members, because iterators can be read only once."""
-    items = _listed(params)
+    items = _as_list(params)
     if items and all(isinstance(item, dict) for item in items):
-        return [{**item, "params": _listed(item["params"])} if "params" in item else item for item in items]
+        return [{**item, "params": _as_list(item["params"])} if "params" in item else item for item in items]
     return [{"params": items}]
 
 
@@ -93,7 +93,7 @@ def _sorted_by_kind(params: Layers) -> tuple[list[nn.Module], list[Tensor], dict
     modules: list[nn.Module] = []
     parameters: list[Tensor] = []
     names: dict[Tensor, str] = {}
-    for item in _listed(params):
+    for item in _as_list(params):
         member = item
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
             names[item[1]], member = item
@@ -125,7 +125,7 @@ def _names_inside(modules: Iterable[nn.Module], known: set[Tensor]) -> dict[Tens
     return inside
 
 
-def _listed(params: Any) -> list[Any]:
+def _as_list(params: Any) -> list[Any]:
     """One thing, or several in order, as a list."""
     if isinstance(params, set | frozenset):
         raise TypeError("parameters must come in an order that does not change between runs; give a list, not a set")

@@ -22,9 +22,9 @@ from qpsbgd.optim.options import ProjectionRules, resolve_defaults, usual_clip
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import RATE, Network, momentum_of
-from qpsbgd.parallel.distributed_solver import distributed
+from qpsbgd.parallel.distributed_solver import with_distributed_solver
 from qpsbgd.parallel.ranks import Record, gather_records
-from qpsbgd.parallel.shards import distribute_kept, is_sharded, kept_tensors, local
+from qpsbgd.parallel.shards import distribute_saved, is_sharded, local, saved_tensors
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, LayerState, Projection, make_projection
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -200,7 +200,8 @@ class QPSBGD(BinaryOptimizer):
         projections = {(id(own), sharded): own for own in self._projections() for sharded in (False, True)}
         if self._ranks.size > 1:
             projections = {
-                key: distributed(projection, self._ranks, sharded=key[1]) for key, projection in projections.items()
+                key: with_distributed_solver(projection, self._ranks, sharded=key[1])
+                for key, projection in projections.items()
             }
         updates = [
             LayerUpdate(
@@ -315,7 +316,7 @@ class QPSBGD(BinaryOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
         state = super().state_dict()
-        distribute_kept(state, self.param_groups)
+        distribute_saved(state, self.param_groups)
         texts = [
             {"projection": group["projection"].describe()} if "projection" in group else {}
             for group in self.param_groups
@@ -371,7 +372,7 @@ class QPSBGD(BinaryOptimizer):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
         self._derived, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
-        for weight, name, value in kept_tensors(state_dict, self.param_groups):
+        for weight, name, value in saved_tensors(state_dict, self.param_groups):
             if name in known:
                 self.state[weight][name] = value
         for layer in self._layers.values():

@@ -74,7 +74,7 @@ class RealPart:
 
     def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         """Take on a loaded group, and bring what an older torch has saved up to date."""
-        self.optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
+        self.optimizer.__setstate__({"state": _state_of(group, state), "param_groups": [group]})
         self._give_back(state)
 
     def check_gradients(self, group: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class RealPart:
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
         is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
-        rate, self.optimizer.state = group["lr"], cast(Any, state) if is_torchs else _of(group, state)
+        rate, self.optimizer.state = group["lr"], cast(Any, state) if is_torchs else _state_of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
             moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
@@ -289,7 +289,7 @@ def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict
     return [{**group, "params": own, "lr": group["lr"] * factor} for factor, own in parts.items()]
 
 
-def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
+def _state_of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
     return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})
 
 

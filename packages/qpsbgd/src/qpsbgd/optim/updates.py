@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import sign
 from qpsbgd.projections.polar import orthogonal_factors
-from qpsbgd.projections.system import normalized
+from qpsbgd.projections.system import unit_rms
 
 Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
 
@@ -73,7 +73,7 @@ def _muon(means: list[Tensor]) -> list[Tensor]:
 
 
 _DIRECTIONS: Mapping[str, Callable[[list[Tensor]], Sequence[Tensor]]] = MappingProxyType(
-    {"sign": torch._foreach_sign, "normalized": lambda means: [normalized(mean) for mean in means], "muon": _muon}
+    {"sign": torch._foreach_sign, "normalized": lambda means: [unit_rms(mean) for mean in means], "muon": _muon}
 )
 
 

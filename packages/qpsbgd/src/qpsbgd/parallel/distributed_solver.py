@@ -12,7 +12,7 @@ import torch
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Projection
-from qpsbgd.projections.solving import solved
+from qpsbgd.projections.solving import solutions_of
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 
@@ -29,7 +29,7 @@ class DistributedSolver(Solver):
 
     def __init__(self, solver: Solver, ranks: Ranks, *, sharded: bool = False) -> None:
         self._solver, self._ranks, self._sharded = solver, ranks, sharded
-        self._size = 1 if _keeps_state(solver) else ranks.size
+        self._size = 1 if _has_state(solver) else ranks.size
 
     def _solve(self, family: QuboFamily) -> Solution:
         return self.solve_all([family])[0]
@@ -45,11 +45,11 @@ class DistributedSolver(Solver):
             own.append(QuboFamily.trusted(family.quadratic, linear, offset))
         stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
-        return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
+        return [_merge_columns(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
 
     def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
         """This rank's solver's statistics, and its answers to families of which some may have no columns."""
-        found = solved(self._solver, families)
+        found = solutions_of(self._solver, families)
         packed = []
         for one in found:
             spins, energies, proven = (t.cpu().numpy() for t in (one.spins, one.energies, one.proven_optimal))
@@ -57,7 +57,7 @@ class DistributedSolver(Solver):
         return dict(found[0].stats), packed
 
 
-def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
+def with_distributed_solver(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
     """The projection with a solver for several ranks; a warm one stays, because its last answers are known locally."""
     solver = projection.solver
     if solver is None or solver.warm:
@@ -72,18 +72,18 @@ def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:
             f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge", '
             '"polar" or "spins", or DistributedDataParallel'
         )
-    if projection.solver is not None and _keeps_state(projection.solver):
+    if projection.solver is not None and _has_state(projection.solver):
         raise ValueError(
             f"{projection.solver} keeps a state, so that one rank alone may ask it, but FSDP has sharded {layer}; "
             "take another solver, or DistributedDataParallel"
         )
 
 
-def _keeps_state(solver: Solver) -> bool:
+def _has_state(solver: Solver) -> bool:
     return type(solver).state_dict is not Solver.state_dict
 
 
-def _merged(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:
+def _merge_columns(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:
     bits, energies, proven = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
     spins = torch.from_numpy(np.unpackbits(bits, axis=0, count=family.num_spins)).to(family.linear) * 2 - 1
     device = family.linear.device

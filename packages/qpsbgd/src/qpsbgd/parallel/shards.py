@@ -49,16 +49,16 @@ def check_shards(layer: BinaryLayer, ranks: int) -> None:
         raise ValueError(f"{layer} has groups, whose outputs FSDP would cut apart; keep it out of fully_shard")
 
 
-def distribute_kept(state: dict[str, Any], groups: Groups) -> None:
+def distribute_saved(state: dict[str, Any], groups: Groups) -> None:
     """In a state as torch makes it for these groups, let what is kept of sharded weights be distributed like them."""
-    for weight, number, dims in _numbered(groups, state["param_groups"]):
+    for weight, number, dims in _saved_parameters(groups, state["param_groups"]):
         if dims and number in state["state"]:
             kept = state["state"][number]
-            parts = {name: _distributed(kept[name], weight, dim) for name, dim in dims.items() if name in kept}
+            parts = {name: _as_dtensor(kept[name], weight, dim) for name, dim in dims.items() if name in kept}
             state["state"][number] = {**kept, **parts}
 
 
-def _distributed(value: Tensor, weight: Any, dim: int) -> Tensor:
+def _as_dtensor(value: Tensor, weight: Any, dim: int) -> Tensor:
     """This rank's part of something kept of a weight, cut along `dim`, as a tensor that is distributed like it."""
     from torch.distributed.tensor import DTensor, Shard
 
@@ -70,12 +70,12 @@ def _distributed(value: Tensor, weight: Any, dim: int) -> Tensor:
     return sharded
 
 
-def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
+def saved_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
     """The saved tensors of every weight, by name, in the precision in which they were saved; this rank's part of them.
 
     Torch casts it to the parameter's, but that of half-precision layers stays in single precision.
     """
-    for weight, number, dims in _numbered(groups, state["param_groups"]):
+    for weight, number, dims in _saved_parameters(groups, state["param_groups"]):
         for name, value in state["state"].get(number, {}).items():
             if isinstance(value, Tensor):
                 cut = name in dims
@@ -92,7 +92,7 @@ def _local_part(value: Any, weight: Any, dim: int) -> Tensor:
     return local(distribute_tensor(value.to(weight.device), mesh, [Shard(dim)])).clone()
 
 
-def _numbered(groups: Groups, saved: Groups) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
+def _saved_parameters(groups: Groups, saved: Groups) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
     """All parameters, their numbers in a saved state, and the dimensions in which what is kept of them is cut."""
     for group, other in zip(groups, saved, strict=True):
         for weight, number in zip(group["params"], other["params"], strict=True):
@@ -125,7 +125,7 @@ def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) 
             place = kept.setdefault(number, {})
             for outer in inner:
                 place = place.setdefault(outer, {})
-            place[name] = _blank(metadata.state_dict_metadata[key], *members[int(number)], name)
+            place[name] = _memory_for(metadata.state_dict_metadata[key], *members[int(number)], name)
     state = {"model": model.state_dict(), "optimizer": {**optimizer.state_dict(), "state": kept}}
     load(state, checkpoint_id=folder)
     model.load_state_dict(state["model"])
@@ -133,7 +133,7 @@ def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) 
     optimizer.load_state_dict({**state["optimizer"], "state": {int(number): own for number, own in kept.items()}})
 
 
-def _blank(stored: Any, weight: Any, dims: Mapping[str, int], name: str) -> Tensor | None:
+def _memory_for(stored: Any, weight: Any, dims: Mapping[str, int], name: str) -> Tensor | None:
     """Memory for a stored tensor, distributed as the optimiser will want it; None for what is not a tensor."""
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 

@@ -44,7 +44,7 @@ class Blocks:
 
     def rows(self, rows: Tensor) -> Tensor:
         """The layer's input rows (B, groups · n) by block: (count, B, width)."""
-        cut = self._padded(rows.reshape(len(rows), self.groups, self.inputs))
+        cut = self._pad(rows.reshape(len(rows), self.groups, self.inputs))
         return cut.reshape(len(rows), self.count, self.width).transpose(0, 1)
 
     def columns(self, columns: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Blocks:
         """A tensor of the weight's shape by block: (count, m, width)."""
         if self.parts == 1:
             return weight.reshape(self.groups, self.outputs, self.inputs)
-        cut = self._padded(weight.reshape(self.groups, self.outputs, self.inputs))
+        cut = self._pad(weight.reshape(self.groups, self.outputs, self.inputs))
         cut = cut.reshape(self.groups, self.outputs, self.parts, self.width).transpose(1, 2)
         return cut.reshape(self.count, self.outputs, self.width)
 
@@ -67,6 +67,6 @@ class Blocks:
         whole = blocks.reshape(self.groups, self.parts, self.outputs, self.width).transpose(1, 2)
         return whole.reshape(self.groups, self.outputs, -1)[..., : self.inputs].reshape(like.shape)
 
-    def _padded(self, tensor: Tensor) -> Tensor:
+    def _pad(self, tensor: Tensor) -> Tensor:
         missing = self.parts * self.width - self.inputs
         return pad(tensor, (0, missing)) if missing else tensor

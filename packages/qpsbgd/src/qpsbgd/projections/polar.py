@@ -21,7 +21,7 @@ from qpsbgd.projections.protocol import (
     mean_gradient,
     of_moving_units,
 )
-from qpsbgd.projections.system import binary_size, normalized
+from qpsbgd.projections.system import binary_size, unit_rms
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Muon's quintic iteration (Jordan et al., 2024): five steps bring singular values near one."""
@@ -66,7 +66,7 @@ def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | N
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
     factors = orthogonal_factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
     parts = zip(blocks, factors, places, strict=True)
-    return [normalized(own.merged(factor, whole))[units] for own, factor, (whole, units) in parts]
+    return [unit_rms(own.merged(factor, whole))[units] for own, factor, (whole, units) in parts]
 
 
 def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:
@@ -77,12 +77,12 @@ def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:
         alike.setdefault(own.shape[1:] if small else number, []).append(number)
     found: dict[int, Tensor] = {}
     for numbers in alike.values():
-        made = orthogonalized(torch.cat([matrices[number] for number in numbers]))
+        made = newton_schulz(torch.cat([matrices[number] for number in numbers]))
         found |= zip(numbers, torch.split(made, [len(matrices[number]) for number in numbers]), strict=True)
     return [found[number] for number in range(len(matrices))]
 
 
-def orthogonalized(matrices: Tensor) -> Tensor:
+def newton_schulz(matrices: Tensor) -> Tensor:
     """Nearly the orthogonal factors of matrices (count, m, n), by five steps of Newton and Schulz's iteration."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices

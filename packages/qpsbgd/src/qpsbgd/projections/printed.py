@@ -13,7 +13,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs, LayerState, Projection, check_fits
-from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
+from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solutions_of
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.protocol import WarmState
@@ -73,15 +73,15 @@ class Printed(Projection):
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""
         fresh = [self._families(one) for one in inputs]
-        means = [_averaged(one, own) for one, own in zip(inputs, fresh, strict=True)]
+        means = [_mean_families(one, own) for one, own in zip(inputs, fresh, strict=True)]
         if self.solver.warm:
-            solutions = [self._continued(layer, families) for layer, families in zip(inputs, means, strict=True)]
+            solutions = [self._warm_solutions(layer, families) for layer, families in zip(inputs, means, strict=True)]
         else:
-            answers = iter(solved(self.solver, [family for families in means for family in families]))
+            answers = iter(solutions_of(self.solver, [family for families in means for family in families]))
             solutions = [[next(answers) for _ in families] for families in means]
         return [self._direction(*parts) for parts in zip(inputs, fresh, means, solutions, strict=True)]
 
-    def _continued(self, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
+    def _warm_solutions(self, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
         """The answers of a warm solver, which begins with the spins of the last step where momentum keeps them."""
         starts = inputs.state.spins if inputs.momentum else None
         if starts is None:
@@ -126,7 +126,7 @@ class Printed(Projection):
         )
 
 
-def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
+def _mean_families(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
     """Q̄ and S̄ per block, corrected for their start: the families that a step solves."""
     if not (inputs.momentum and inputs.state.step):
         return fresh

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from qpsbgd.projections.protocol import Capabilities, Direction
-from qpsbgd.projections.system import System, SystemProjection, SystemState, invert, normalized
+from qpsbgd.projections.system import System, SystemProjection, SystemState, invert, unit_rms
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Ridge(SystemProjection):
         invert(systems)
         return [
             system.direction(
-                normalized(system.solution(), system.shards, system.size),
+                unit_rms(system.solution(), system.shards, system.size),
                 figures=lambda s=system: {"penalty": float(s.state.penalty)},
             )
             for system in systems

@@ -17,7 +17,7 @@ TRAINING = Descent(warm=True)
 """The solver of training: a local minimum near the sign vector is enough, and cheap."""
 
 
-def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
+def solutions_of(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
     """The answers to all families, in one call; ValueError for those of other shapes or with other numbers than ±1."""
     asked = [family for family in families if family.num_columns]  # a shard may have no output units
     answers = iter(solver.solve_all(asked))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qpsbgd.projections.polar import polar_factors
 from qpsbgd.projections.protocol import DERIVED, Capabilities, Direction, Projection, of_moving_units
-from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
+from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solutions_of
 from qpsbgd.projections.system import (
     System,
     SystemProjection,
@@ -21,7 +21,7 @@ from qpsbgd.projections.system import (
     binary_size,
     invert,
     largest,
-    normalized,
+    unit_rms,
 )
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -137,7 +137,7 @@ class Spins(SystemProjection):
         linears = [expansion.linear(bit) for expansion in expansions]
         pairs = list(zip(expansions, linears, strict=True))
         families = [family for expansion, linear in pairs for family in _families(expansion.system, linear)]
-        answers = iter(solved(self.solver, families))
+        answers = iter(solutions_of(self.solver, families))
         for expansion, linear in pairs:
             solutions = [next(answers) for _ in linear]  # by block
             expansion.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions=solutions)
@@ -240,7 +240,7 @@ class _Expansion:
     def direction(self) -> Direction:
         """The direction, and what to keep."""
         system, blocks = self.system, self.system.blocks
-        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total, system.shards, self.size)
+        sums = self.spins[0] if isinstance(self.total, float) else unit_rms(self.total, system.shards, self.size)
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = blocks.weights(system.grad).any(1, keepdim=True)
         if system.shards is not None:

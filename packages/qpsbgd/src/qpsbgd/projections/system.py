@@ -305,7 +305,7 @@ def _inverse_of(factor: Tensor) -> Tensor:
     return half.mT @ half
 
 
-def normalized(step: Tensor, shards: LayerShards | None = None, size: Tensor | None = None) -> Tensor:
+def unit_rms(step: Tensor, shards: LayerShards | None = None, size: Tensor | None = None) -> Tensor:
     """`step` divided by its root mean square, that of size · step over all shards; zero stays zero."""
     if size is None:
         size = binary_size(step)

@@ -22,7 +22,7 @@ from qpsbgd.projections.protocol import (
     check_fits,
     has_gradient,
 )
-from qpsbgd.projections.solving import solved
+from qpsbgd.projections.solving import solutions_of
 from qpsbgd.projections.system import SystemState, block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
@@ -283,7 +283,7 @@ class Weights(Projection):
                 step.descend(self.solver)
         else:
             parts = [step.windows(self.window) if self.window else step.families() for step in moving]
-            answers = iter(solved(self.solver, [family for part in parts for family in part]))
+            answers = iter(solutions_of(self.solver, [family for part in parts for family in part]))
             for step, part in zip(moving, parts, strict=True):
                 step.take(part, [next(answers) for _ in part])
 
