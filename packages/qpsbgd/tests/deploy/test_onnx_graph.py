@@ -111,6 +111,8 @@ class Taken(nn.Module):
         (lambda x: x.mean(2), ["ReduceMean"]),
         (lambda x: x @ x.transpose(1, 2), ["Transpose", "MatMul"]),
         (lambda x: torch.cat([x, x], 2), ["Concat"]),
+        (lambda x: x * 2 + 0, ["Mul"]),
+        (lambda x: x / 1 + 3, ["Add"]),
         (lambda x: nn.functional.silu(x), ["Neg", "Exp", "Add", "Div"]),
     ],
 )

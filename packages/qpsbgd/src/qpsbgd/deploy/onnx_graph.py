@@ -93,9 +93,11 @@ class _Graph:
             case Requantize():
                 return self._marked(self._requantize(operation, x, shape), operation.steps)
             case Scale(axis=axis):
-                scales = (operation.factor, operation.offset)
-                factor, offset = (self.constant(per_unit(values, axis, shape)) for values in scales)
-                return self.node("Add", [self.node("Mul", [x, factor]), offset])
+                # Without nodes that change nothing: onnxruntime 1.31 may fail at those beside a product x · x.
+                for kind, values, nothing in (("Mul", operation.factor, 1), ("Add", operation.offset, 0)):
+                    if (values != nothing).any():
+                        x = self.node(kind, [x, self.constant(per_unit(values, axis, shape))])
+                return x
             case ops.Sign():
                 return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
             case ops.Spins():
