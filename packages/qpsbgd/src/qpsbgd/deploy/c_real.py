@@ -207,7 +207,7 @@ class Tables:
         self._blocks = [(self._word, 0, full)] * (full > 0) + [(rest, full, full + 1)] * (rest > 0)
         helpers = {"APART": _APART}
         if whole:
-            helpers |= {"signed_sums int32_t": _of_whole(_SIGNED_SUMS), "fill_ints": _FILL_INTS}
+            helpers["fill_ints"] = _FILL_INTS
         else:
             helpers |= {"signed_sums": _SIGNED_SUMS, f"fill_{self._name}": _FILL[self._share]}
         helpers |= {self._look_up(count): self._function(count) for count, _, _ in self._blocks}
@@ -232,7 +232,7 @@ class Tables:
         if self._whole:
             given = factor = ""
         text = _LOOK_UP.format(name=self._look_up(count), given=given, tables=tables, factor=factor, sum=terms[0])
-        return _of_whole(text) if self._whole else text
+        return text.replace("float", "int32_t") if self._whole else text
 
     def calls(self, *, source: str, use: Sequence[str], stride: int = 1, gather: Sequence[str] = ()) -> list[str]:
         """Statements that go through all inputs, `stride` apart from `source` on, block by block.
@@ -251,11 +251,6 @@ class Tables:
                 "}",
             ]
         return lines
-
-
-def _of_whole(text: str) -> str:
-    """C code of real numbers as code of whole numbers."""
-    return text.replace("float", "int32_t").replace("signed_sums", "signed_whole_sums")
 
 
 _APART = """
@@ -318,8 +313,13 @@ _FILL_INTS = """
 /* The sums with signs of every four of `count` numbers, behind which zeros stand. */
 static void fill_ints(const int32_t *x, int32_t count, int32_t *tables)
 {
-    for (int32_t k = 0; k < count; k += 4, tables += 16)
-        signed_whole_sums(x + k, tables);
+    for (int32_t k = 0; k < count; k += 4, x += 4, tables += 16) {
+        const int32_t a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+        tables[0] = -c - a; tables[1] = b - c; tables[2] = -c - b; tables[3] = a - c;
+        tables[4] = d - a; tables[5] = d + b; tables[6] = d - b; tables[7] = d + a;
+        tables[8] = -d - a; tables[9] = b - d; tables[10] = -d - b; tables[11] = a - d;
+        tables[12] = c - a; tables[13] = c + b; tables[14] = c - b; tables[15] = c + a;
+    }
 }
 """
 

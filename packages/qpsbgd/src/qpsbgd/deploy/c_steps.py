@@ -159,8 +159,8 @@ def _window(window: Window, frame: Frame) -> tuple[Shape, list[str], str]:
     size = (taps[0].shape[1], taps[1].shape[1])
     loops = [over("dy", size[0]), f"{over('dx', size[1])} {{"]
     if any(map(any, window.sides)):
-        down, across = frame.taps(*taps)
-        loops += [f"const int32_t y = {down}[i * {size[0]} + dy], x = {across}[j * {size[1]} + dx];"]
+        rows, columns = frame.taps(*taps)
+        loops += [f"const int32_t y = {rows}[i * {size[0]} + dy], x = {columns}[j * {size[1]} + dx];"]
     else:
         (down, right), (gap, step) = ((1, *pair)[-2:] for pair in (window.stride, window.dilation))
         loops += [f"const int32_t y = i * {down} + dy * {gap}, x = j * {right} + dx * {step};"]
