@@ -120,3 +120,19 @@ def test_a_pool_before_a_norm_takes_no_more_memory_than_behind(activation, tmp_p
         model = nn.Sequential(*layers, nn.Flatten(), BinaryLinear(32 * 49, 2))
         sizes.append(to_c(model, tmp_path, input_shape=(1, 16, 16)).ram_bytes)
     assert sizes[0] == sizes[1]
+
+
+def test_a_network_too_large_for_the_ram_is_refused_with_the_layer_that_needs_most(tmp_path):
+    norm = nn.BatchNorm2d(8)
+    layers = [QuantActivation(), BinaryConv2d(3, 8, 3), norm, QuantActivation(), nn.MaxPool2d(2), nn.Flatten()]
+    model = nn.Sequential(*layers, BinaryLinear(8 * 49, 2))
+    source = to_c(model, tmp_path / "fits", input_shape=(3, 16, 16))
+    assert max(step.ram_bytes for step in source.steps) <= source.ram_bytes
+    assert sum(step.flash_bytes for step in source.steps) == source.flash_bytes
+    assert "most RAM for 1 (Convolution)" in str(source)
+    assert to_c(model, tmp_path / "fits", input_shape=(3, 16, 16), ram=source.ram_bytes) == source
+    with pytest.raises(
+        ValueError, match=r"needs .* bytes of buffers, but ram=1,000: most of them in 1 \(Convolution\)"
+    ):
+        to_c(model, tmp_path / "refused", input_shape=(3, 16, 16), ram=1000)
+    assert not (tmp_path / "refused").exists()

@@ -35,6 +35,7 @@ def deploy(
     layout: Annotated[
         Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
     ] = "plain",
+    ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
         typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant."),
@@ -60,7 +61,7 @@ def deploy(
         check_new(file, force=force)
     found = _load(model, trust_pickle=trust_pickle)
     if to == "c":
-        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout)))
+        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout, ram=ram)))
         return
     if to == "onnx":
         to_onnx(found, out, input_shape=shape, weights=weights)

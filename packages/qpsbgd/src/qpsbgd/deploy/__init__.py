@@ -67,12 +67,14 @@ def to_c(
     name: str = "network",
     word_bits: int = 32,
     layout: Layout = "plain",
+    ram: int | None = None,
 ) -> CSource:
     """Write the model as C99 without a heap: NAME.h, NAME.c, and NAME_test.c, which tests it on the device.
 
     A fully binary network, which begins with a `SignActivation` and has one after every layer but the last, computes
     with integers only: its inputs are int8_t, of which only the signs matter, and its outputs int64_t in fixed point.
-    Other networks use float.
+    So does one that begins with a `QuantActivation` and has such activations in their places, residual adds and
+    averages included. Other networks use float.
 
     Args:
         model: A torch model or a packed one.
@@ -82,9 +84,10 @@ def to_c(
         word_bits: Bits of a machine word, 32 or 64.
         layout: "plain" adds NAME_main.c, a program that reads samples; "arduino" and "platformio" make the folder a
             library with an example, "cmake" a project that is a library for others.
+        ram: The most bytes that static buffers may take; nothing is written where more are needed.
 
     Returns:
-        The files, with their flash and RAM sizes.
+        The files, with their flash and RAM sizes, as a whole and step by step.
 
     Examples:
         >>> import tempfile
@@ -96,7 +99,7 @@ def to_c(
     """
     packed = packed_form(model, input_shape)
     shape, to = _known(packed), Path(folder)
-    return write_c(packed.operations, to, input_shape=shape, name=name, word_bits=word_bits, layout=layout)
+    return write_c(packed.operations, to, input_shape=shape, name=name, word_bits=word_bits, layout=layout, ram=ram)
 
 
 def to_onnx(

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
-from qpsbgd.deploy.c_memory import Block, placed
+from qpsbgd.deploy.c_memory import Block, bytes_used, placed
 from qpsbgd.deploy.c_passes import in_small_numbers
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
@@ -24,6 +25,17 @@ STATEMENTS: Statements = STEPS | TENSOR_STEPS
 """All operations that C has."""
 
 
+class CStep(NamedTuple):
+    """What a step of a network needs in C: bytes of constant arrays, and of the buffers that are in use while it runs.
+
+    `name` is its operation's.
+    """
+
+    name: str
+    flash_bytes: int
+    ram_bytes: int
+
+
 @dataclass(frozen=True)
 class CSource:
     """The C code of a network; `print` tells where it is and what it needs.
@@ -32,26 +44,42 @@ class CSource:
         files: The header, the source, the self-test, then what the layout adds.
         flash_bytes: Size of all constant arrays in the source, without the code. A compiler may put an array of one
             number into the code instead, and adds a few constants of its own.
-        ram_bytes: Size of the static buffers, without the caller's arrays, padding between buffers and the stack.
+        ram_bytes: Size of the static buffers, without the caller's arrays and the stack.
         integer: Whether only whole numbers occur.
+        steps: What every step needs, in the order in which they run.
     """
 
     files: tuple[Path, ...]
     flash_bytes: int
     ram_bytes: int
     integer: bool
+    steps: tuple[CStep, ...]
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.files)
         numbers = "whole numbers only" if self.integer else "with floating point"
+        flash = max(self.steps, key=lambda step: step.flash_bytes)
         return (
             f"{names}: {self.flash_bytes:,} bytes of constants (flash, without the code), {self.ram_bytes:,} bytes of "
-            f"buffers (RAM, without the stack), no heap, {numbers}"
+            f"buffers (RAM, without the stack), no heap, {numbers}; most flash is for {flash.name}, most RAM for "
+            f"{largest(self.steps).name}"
         )
 
 
+def largest(steps: Sequence[CStep]) -> CStep:
+    """The step with the most buffers in use."""
+    return max(steps, key=lambda step: step.ram_bytes)
+
+
 def write_c(
-    operations: Sequence[Operation], folder: Path, *, input_shape: Shape, name: str, word_bits: int, layout: Layout
+    operations: Sequence[Operation],
+    folder: Path,
+    *,
+    input_shape: Shape,
+    name: str,
+    word_bits: int,
+    layout: Layout,
+    ram: int | None,
 ) -> CSource:
     """Write all files of a layout into a folder, which is created where it is missing."""
     names = file_names(name, layout)
@@ -60,12 +88,19 @@ def write_c(
     if word_bits not in (32, 64):
         raise ValueError(f"word_bits must be 32 or 64, got {word_bits!r}")
     network = _Network(operations, input_shape, word_bits)
+    if ram is not None and network.ram_bytes > ram:
+        step = largest(network.used)
+        raise ValueError(
+            f"the network needs {network.ram_bytes:,} bytes of buffers, but ram={ram:,}: most of them in {step.name}, "
+            "with what goes in and what comes out; give that layer fewer channels or a smaller image, or a pool or a "
+            f"stride before it{'' if network.integer else '; whole numbers take a quarter: see QuantActivation'}"
+        )
     files = tuple(folder / file_name for file_name in names)
     for path, text in zip(files, network.texts(name, layout), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
             file.write(text.encode())
-    return CSource(files, network.constants.bytes, network.ram_bytes, network.integer)
+    return CSource(files, network.constants.bytes, network.ram_bytes, network.integer, network.used)
 
 
 class _Network:
@@ -82,6 +117,7 @@ class _Network:
         tables = [len(operation.table) for operation in operations if isinstance(operation, Embedding)]
         self.rows = min(tables, default=None)  # of the tables in which inputs are looked up
         self.functions: list[tuple[Frame, str]] = []
+        self._needs: list[tuple[str, int]] = []  # names and constants of functions
         self._last = last_uses(operations)
         rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
         self.steps = rounded[0] if self.integer and rounded else None
@@ -98,7 +134,8 @@ class _Network:
                 self._add(stage, fused, number)
         if not self.functions:
             raise ValueError("the network computes nothing: it has no layers")
-        self._places, self.ram_bytes = self._arena()
+        self._places, self.ram_bytes, used = self._arena()
+        self.used = tuple(CStep(*needs, bytes_) for needs, bytes_ in zip(self._needs, used, strict=True))
 
     def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | Requantize | None:
         """What is done to a layer's sums, if nothing else takes them."""
@@ -125,7 +162,9 @@ class _Network:
         if type(operation) not in STATEMENTS:
             raise ValueError(f"{operation} cannot be written in C; use packed or ONNX")
         frame = Frame(len(self.functions) + 1, inputs, after, self.constants, epilogue=fused)
+        flash = self.constants.bytes
         self.functions.append((frame, STATEMENTS[type(operation)](operation, frame)))
+        self._needs.append((str(operation), self.constants.bytes - flash))
         self._values[result] = after
 
     def _layout(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> Values:
@@ -134,8 +173,8 @@ class _Network:
         rows = kind != "real" and (self._values[stage.sources[0]].rows or number in self._by_rows)
         return Values.of(kind, stage.after.shape, rows=rows)
 
-    def _arena(self) -> tuple[dict[str, int], int]:
-        """Where values, scratch memory and the outputs of NAME_classify stand in the arena, and its size."""
+    def _arena(self) -> tuple[dict[str, int], int, list[int]]:
+        """Where values, scratch memory and NAME_classify's outputs stand in the arena, its size, and what steps use."""
         blocks, distances, last, word = [], {}, self.functions[-1][0], self.constants.word
         for frame, _ in self.functions:
             name = frame.after.name
@@ -149,7 +188,8 @@ class _Network:
                 distances[name, frame.inputs[at].name] = distance
         align = 8 if word == 64 or self.integer else 4
         places, size = placed(blocks, distances, align)
-        return places, -(-size // align) * align
+        used = [bytes_used(blocks, places, frame.number) for frame, _ in self.functions]
+        return places, -(-size // align) * align, used
 
     def texts(self, name: str, layout: Layout) -> list[str]:
         """The texts of a layout's files."""

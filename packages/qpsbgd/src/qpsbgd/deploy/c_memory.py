@@ -66,3 +66,14 @@ def _forbidden(
     if as_input is not None and block.end == other.begin:
         last = min(last, place + as_input)
     return first, -(-last // align) * align
+
+
+def bytes_used(blocks: Iterable[Block], places: Mapping[str, int], step: int) -> int:
+    """The bytes of all blocks that a step needs, those that several share once."""
+    used, done = 0, 0
+    spans = [
+        (places[block.name], places[block.name] + block.size) for block in blocks if block.begin <= step <= block.end
+    ]
+    for begin, end in sorted(spans):
+        used, done = used + max(0, end - max(begin, done)), max(done, end)
+    return used
