@@ -164,6 +164,12 @@ def test_what_has_no_gradient_does_not_flip(dead):
     assert torch.equal(*parts[dead])
 
 
+@pytest.mark.parametrize(("options", "most"), [({}, 24), ({"window": 3}, 3), ({"solver": "exact"}, 100)])
+def test_no_more_flips_are_wanted_than_windows_and_solvers_allow(options, most):
+    projection = Weights(**options)
+    assert projection.most_flips(100) == most and projection.most_flips(2) == 2
+
+
 def test_the_share_of_flips_follows_the_wanted_one():
     torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(64, 64), nn.BatchNorm1d(64), nn.Hardtanh(), BinaryLinear(64, 8))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
@@ -32,7 +32,7 @@ class SignActivation(nn.Module):
 
     def __init__(self, width: float = 1.0) -> None:
         super().__init__()
-        if isinstance(width, bool) or not isinstance(width, Real) or not width > 0:
+        if isinstance(width, bool) or not isinstance(width, int | float | np.number) or not width > 0:
             raise ValueError(f"width must be a positive number, got {width!r}")
         self.width: float = float(width)
 
@@ -81,7 +81,7 @@ class QuantActivation(nn.Module):
         self.bits, self.signed = bits, signed
         self.low: int = -(2 ** (bits - 1)) if signed else 0
         self.high: int = self.low + 2**bits - 1
-        number = isinstance(scale, Real) and not isinstance(scale, bool)
+        number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
         if scale is None:
             scale = 4.0 / (self.high + 1)
         elif not number or not 2.0**-60 <= scale <= 2.0**60:
