@@ -62,6 +62,17 @@ def summary(tmp_path):
     return Toy().summary(folder=tmp_path)
 
 
+def test_a_claim_about_a_line_that_is_not_there_is_refused_before_anything_runs(tmp_path):
+    class Claimed(Toy):
+        def claims(self):
+            return [Claim("A is best", "a", "score", ("x", "y"), ("b", "c"))]
+
+    calls.clear()
+    with pytest.raises(ValueError, match=r"toy: a claim must be about .* 'A is best' is about \('x', 'c'\)"):
+        list(Claimed().run(folder=tmp_path))
+    assert not calls
+
+
 def rows(summary, case=0):
     return {row["line"]: row for row in summary["cases"][case]["rows"]}
 

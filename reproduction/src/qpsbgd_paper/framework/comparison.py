@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -120,7 +121,15 @@ class Comparison(Experiment):
     def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """First the choice of options, then the final runs; the total grows where grids are extended."""
         how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
-        final = self.seeds * len(self._lines())
+        lines = self._lines()
+        for claim in self.claims():
+            for key in product(claim.cases, (claim.line, *claim.against)):
+                if key not in lines:
+                    raise ValueError(
+                        f"{self.name}: a claim must be about cases and lines of the experiment, but {claim.text!r} "
+                        f"is about {key}; add the line, or leave the claim out"
+                    )
+        final = self.seeds * len(lines)
         results: Results = {}
         choice = self._choice(results)
         try:

@@ -266,9 +266,10 @@ PAPER_BASELINES = ("bc-sgd", "bc-sign", "proxquant")
 """Those that the paper compares with."""
 
 
-def baselines(**grids: Grid) -> dict[str, Line]:
-    """The lines of the baselines, by the grids of `sgd`, `sign`, `adam` and `proxquant`."""
-    return {name: Line(label, name, grids[name.removeprefix("bc-")]) for name, label in BASELINES.items()}
+def baselines(*, sgd: Grid, sign: Grid, adam: Grid, proxquant: Grid) -> dict[str, Line]:
+    """The lines of the baselines, each with its grid."""
+    grids = (sgd, sign, adam, proxquant)
+    return {name: Line(label, name, grid) for (name, label), grid in zip(BASELINES.items(), grids, strict=True)}
 
 
 def paper_lines(
