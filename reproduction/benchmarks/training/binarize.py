@@ -10,10 +10,8 @@
 4. `--times`: seconds of one call with nothing beside it.
 5. `--targets`: layers fitted to their own outputs and to those of the float network, in networks that a CPU trains in
    minutes.
-6. `--logits`: the GPT of part 5 distilled by the divergence of its logits, and by the relative errors of logits and
-   blocks.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times | --targets | --logits]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times | --targets]
 
 Writes results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
 not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
@@ -40,7 +38,7 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from qpsbgd import QPSBGD, BinaryConnect, binarize
-from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss, logit_loss
+from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.training import fit
@@ -207,7 +205,6 @@ def run(job):
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
         makers = {"binarize": binarized, "targets": binarized, "tune": tuned, "distill": distilled}
-        makers["logits"] = distilled_text
         model, row = makers[job["part"]](job)
     scores = ALL[job["subject"]].scores(model)
     return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
@@ -292,26 +289,6 @@ def targets_jobs(seed):
     return jobs
 
 
-def logits_jobs():
-    """Part 6."""
-    name, *_ = [subject.name for subject in BY_TARGETS.values() if isinstance(subject, Characters)]
-    shared = {"part": "logits", "subject": name, "size": None, "seed": 0, "start": "search, float targets"}
-    ways = [("logit_loss", 0.001), ("logit_loss", 0.01), ("relative_error", 0.001), ("relative_error", 0.01)]
-    return [shared | {"bits": bits, "method": way, "lr": lr, "steps": 200} for bits in (1, 2) for way, lr in ways]
-
-
-def distilled_text(job):
-    """A language model after distillation of its logits, or of logits and blocks by their relative errors."""
-    subject, teacher = ALL[job["subject"]], reference(job["subject"])
-    model, row = binarized(job)
-    row["before"], batches = subject.scores(model), (batch[:, :-1] for batch in subject.batches(job["steps"], 0))
-    options = {"loss": logit_loss}
-    if job["method"] == "relative_error":
-        options = {"layers": [f"blocks.{k}" for k in range(len(model.blocks))]}
-    distill(model, teacher, batches, steps=job["steps"], lr=job["lr"], **options)
-    return model.eval(), row
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [name for name in SUBJECTS if not name.startswith("fashion")]
@@ -319,7 +296,6 @@ def main():
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
     parser.add_argument("--targets", action="store_true", help="only compare targets")
-    parser.add_argument("--logits", action="store_true", help="only distil a language model by two losses")
     given = parser.parse_args()
     rows = Rows(RESULT)
     if given.targets:
@@ -328,9 +304,6 @@ def main():
         return
     if given.times:
         rows.measured(timed, timing_jobs(), again=True)
-        return
-    if given.logits:
-        rows.measured(run, logits_jobs())
         return
     subjects = [SUBJECTS[name] for name in given.subjects]
     for subject in subjects:

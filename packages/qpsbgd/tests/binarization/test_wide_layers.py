@@ -66,6 +66,25 @@ def test_blocks_stop_where_the_solver_says(solver):
     assert row.lost == pytest.approx(whole.lost, rel=0.3 if solver == "feedback" else 1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("bias", [True, False])
+def test_blocks_are_fitted_to_the_float_network_like_whole_layers(bias):
+    torch.manual_seed(0)
+    layers = [nn.Linear(60, 60, bias=bias) for _ in range(4)]
+    model = nn.Sequential(*(part for layer in layers for part in (layer, nn.LeakyReLU(0.5))))
+    inputs, errors = correlated(2000, 60), {}
+    wanted = model[:7](inputs)
+    for name, more in {"whole": {}, "blocks": {"most_inputs": 20}, "own": {"targets": "own"}}.items():
+        made, report = binarize(model, list(inputs.split(500)), first=True, last=True, bias=bias, **more)
+        error, around = made[:7](inputs) - wanted, wanted
+        if bias:
+            error, around = error - error.mean(0), wanted - wanted.mean(0)
+        errors[name] = float(error.square().sum() / around.square().sum())
+        assert name != "blocks" or report.rows[-1].lost == pytest.approx(errors[name], rel=1e-3)
+    assert errors["blocks"] < 1.5 * errors["whole"]
+    assert errors["blocks"] < 0.7 * errors["own"]
+
+
 def test_the_moments_of_blocks_are_kept_from_one_sweep_to_the_next_while_they_fit(monkeypatch):
     torch.manual_seed(0)
     model, inputs, made, states = nn.Linear(60, 6), correlated(300, 60), [], []
@@ -100,8 +119,8 @@ def test_all_passes_over_the_data_see_the_same_rows():
     """With more rows than enter Q, the reported loss is that of the rows that were drawn."""
     torch.manual_seed(0)
     model, inputs = nn.Linear(16, 6), correlated(3 * 16384, 16)
-    whole = binarize(model, [inputs], layers=[""]).report.rows[0]
-    row = binarize(model, [inputs], layers=[""], most_inputs=8).report.rows[0]
+    whole = binarize(model, [inputs], layers=[""], targets="own").report.rows[0]
+    row = binarize(model, [inputs], layers=[""], targets="own", most_inputs=8).report.rows[0]
     assert row.rounding == pytest.approx(whole.rounding, rel=1e-6)
 
 

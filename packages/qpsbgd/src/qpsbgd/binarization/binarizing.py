@@ -74,8 +74,8 @@ def binarize(
         targets: "float" fits a layer to its outputs in the float network, and corrects errors in terms that are added
             to them, so that errors of earlier layers are compensated; real-valued layers after binary ones are refitted
             too. It takes a copy of the model and a second pass, and leaves norms unchanged. "own" fits a layer to the
-            outputs of its real weights on its inputs in the binary network. Layers wider than `most_inputs` always
-            take "own", or stay.
+            outputs of its real weights on its inputs in the binary network. Layers that stay real-valued and are wider
+            than `most_inputs` are not refitted.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
         bias: Let a layer's bias absorb the mean error, and give a bias to layers without one.

@@ -182,9 +182,9 @@ class LayerRun:
         start = time.monotonic()
         if inputs > options.most_inputs:
             rows = self._repeatable_rows(layer, name, binary, note)
-            blocks = WideLayer(rows, weights, bits=binary.bits, most_inputs=options.most_inputs, centred=biased)
-            found = blocks.fitted(effort)
-            bias = _own_bias(layer, blocks.mean, found)
+            most, targets = options.most_inputs, self.reference is not None
+            wide = WideLayer(rows, weights, bits=binary.bits, most_inputs=most, centred=biased, targets=targets)
+            found, mean, target_mean = wide.fitted(effort), wide.mean, wide.target_mean
         else:
             if weights.device.type == "cpu":
                 needed = 3 * groups * inputs**2 * weights.element_size()
@@ -197,9 +197,11 @@ class LayerRun:
             if self.reference is not None:
                 weights = target_weights(metrics, moments.cross(centred=biased), weights)
             found = fitted(metrics, weights, bits=binary.bits, effort=effort)
-            bias = _own_bias(layer, moments.mean, found)
-            if self.reference is not None:
-                bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
+            mean, target_mean = moments.mean, None if self.reference is None else moments.target_mean
+        if target_mean is None:
+            bias = _own_bias(layer, mean, found)
+        else:
+            bias = target_mean - torch.einsum("gn,gnm->gm", mean, weights - found.errors)
         fill(binary, layer, found, bias)
         self.changes.replace(layer, binary)
         self.passes.replaced(binary)
@@ -250,11 +252,14 @@ class LayerRun:
         at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
         drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
-        def rows() -> Iterator[Tensor]:
+        def rows(targets: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
             found, now = False, next(passes)
             for number, batch in enumerate(self.passes.batches):
                 note(f"{name}: pass {now}, batch {number + 1} of {len(self.passes.batches)}")
-                if (seen := self.passes.seen(layer, number)) is None:
+                if (seen := self.passes.seen(layer, number, sums=targets)) is None:
+                    continue
+                wanted = self.reference.targets(name, number, seen) if targets and self.reference else None
+                if targets and wanted is None:
                     continue
                 if number not in drawn:
                     drawn[number] = self._chosen(batch, seen.x, reader)
@@ -263,7 +268,7 @@ class LayerRun:
                 every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
                 for part in torch.split(every, at_once) if len(every) else ():
                     found = True
-                    yield reader.plain_rows(x, part)
+                    yield reader.plain_rows(x, part), None if wanted is None else reader.grad_rows(wanted[mask], part)
             if not found:
                 raise ValueError(f"{name}: {NO_ROWS}")
 

@@ -46,7 +46,8 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     else:
         wanted = _named(candidates.values(), layers, reasons)
     kept = {name: reasons[name] for name in wanted if name in reasons}
-    chosen = {module: name for module, name in candidates.items() if name in wanted and name not in reasons}
+    binary = set(wanted) - set(reasons)
+    chosen = {module: name for module, name in candidates.items() if name in binary}
     if not chosen:
         hint = listed(kept) or (
             "the first and the last layer stay real-valued unless you pass first=True or last=True"

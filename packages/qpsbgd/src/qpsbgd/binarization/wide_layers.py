@@ -20,8 +20,8 @@ from qpsbgd.binarization.moments import Moments, NormMoments, summable
 from qpsbgd.binarization.planes import Effort, Fit, best_scales
 from qpsbgd.nn import sign
 
-Rows = Callable[[], Iterator[Tensor]]
-"""Makes all rows of a layer's inputs, part by part, the same ones every time."""
+Rows = Callable[[bool], Iterator[tuple[Tensor, Tensor | None]]]
+"""Makes all rows of a layer's inputs, part by part, the same ones every time; if asked, with their targets."""
 SWEEPS = 3
 """Sweeps of the search over all blocks: the loss of one falls from 2.3 to 1.03 times that of the whole layer."""
 MOST_KEPT = 2 * 2**30
@@ -38,21 +38,28 @@ def rows_at_once(inputs: int, most_inputs: int) -> int:
 class WideLayer:
     """The planes of a layer with weights (groups, n, m), in double precision, and inputs (B, groups · n), in blocks.
 
-    Where `centred`, errors count around their mean, which a bias can take.
+    Where `centred`, errors count around their mean, which a bias can take. With `targets` the outputs should come near
+    those of the rows, t, instead of those of the weights: with d = mean(x (t − wᵀx)ᵀ), block k answers for d_k, too.
     """
 
-    def __init__(self, rows: Rows, weights: Tensor, *, bits: int, most_inputs: int, centred: bool) -> None:
+    def __init__(
+        self, rows: Rows, weights: Tensor, *, bits: int, most_inputs: int, centred: bool, targets: bool = False
+    ) -> None:
         size = weights.abs().amax()
         self._size = torch.where(size > 0, size, 1.0)
         self._weights, self._rows, self._centred = weights / self._size, rows, centred
         moments = NormMoments()
-        for part in rows():
+        for part, _ in rows(False):
             moments.add(part)
         groups, n, m = weights.shape
         self._count = moments.count
         self.mean = moments.mean.reshape(groups, n)
         power = moments.variance.mean() + (0.0 if centred else self.mean.square().mean())
         self._unit = torch.where(power > 0, power, 1.0)
+        self._missing, self._missing_energy = torch.zeros_like(self._weights), weights.new_zeros(())
+        self.target_mean: Tensor | None = None
+        if targets:
+            self.target_mean = self._add_targets(weights.new_zeros(groups, m))
         width = -(-n // -(-n // most_inputs))
         self._blocks = [slice(start, min(start + width, n)) for start in range(0, n, width)]
         self._metrics: dict[int, Tensor] = {}
@@ -82,6 +89,22 @@ class WideLayer:
             self._lost,
         )
 
+    def _add_targets(self, mean: Tensor) -> Tensor:
+        """Take in what the targets have that the outputs of the weights have not; the mean of the targets."""
+        rest_sum = torch.zeros_like(mean)
+        for part, wanted in self._rows(True):
+            assert wanted is not None
+            around, rows = self._around(part), summable(wanted).reshape(len(wanted), *mean.shape)
+            rest = rows.transpose(0, 1) / (self._size * self._unit.sqrt()) - around @ self._weights.to(around)
+            self._missing += around.mT @ rest.to(around)
+            self._missing_energy = self._missing_energy + rest.square().sum()
+            mean += rows.sum(0)
+            rest_sum += rest.sum(1)
+        self._missing, self._missing_energy = self._missing / self._count, self._missing_energy / self._count
+        if self._centred:
+            self._missing_energy = self._missing_energy - (rest_sum / self._count).square().sum()
+        return mean / self._count
+
     def _approximation(self) -> Tensor:
         parts = zip(self._blocks, self._scales.unbind(2), strict=True)
         return torch.cat([(scales[:, :, None] * self._planes[:, :, block]).sum(0) for block, scales in parts], 1)
@@ -102,10 +125,10 @@ class WideLayer:
             self._planes[:, group, block], self._margins[:, group, block] = fit.planes, fit.margins()
 
     def _seen(self, number: int, block: slice, error: Tensor) -> tuple[Tensor, Tensor]:
-        """Q_kk + ridge (groups, k, k) of a block, and Σ_l Q_kl e_l (groups, k, m) for errors e (groups, n, m)."""
+        """Q_kk + ridge (groups, k, k) of a block, and Σ_l Q_kl e_l + d_k (groups, k, m) for errors e (groups, n, m)."""
         kept, products = self._metrics.get(number), torch.zeros_like(error[:, block])
         moments = Moments(*products.shape[:2])
-        for around in map(self._around, self._rows()):
+        for around in map(self._around, self._inputs()):
             if kept is None:
                 moments.add(around[..., block].transpose(0, 1).flatten(1))
             products.add_(around[..., block].mT @ (around @ error.to(around)))
@@ -114,24 +137,29 @@ class WideLayer:
             kept.diagonal(dim1=1, dim2=2).add_(RIDGE)
             if len(self._metrics) < self._most_kept:
                 self._metrics[number] = kept
-        return kept, products / self._count
+        return kept, products / self._count + self._missing[:, block]
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
         vectors, bits = torch.cat([self._weights[None], self._planes]), len(self._planes)
         grams = self._weights.new_zeros(len(self.mean), self._weights.shape[2], bits + 1, bits + 1)
-        for around in map(self._around, self._rows()):
+        for around in map(self._around, self._inputs()):
             outputs = around @ vectors.to(around)  # (1 + bits, groups, B, m)
             grams.add_(torch.einsum("agrm,bgrm->gmab", outputs, outputs))
         grams /= self._count
         ridged = grams + RIDGE * torch.einsum("agnm,bgnm->gmab", vectors, vectors)
-        scales = best_scales(ridged[..., 1:, 1:], ridged[..., 1:, 0])
+        missing = torch.einsum("agnm,gnm->gma", vectors, self._missing)
+        scales = best_scales(ridged[..., 1:, 1:], ridged[..., 1:, 0] + missing[..., 1:])
         rest = torch.cat([torch.ones_like(scales[..., :1]), -scales], -1)  # of the weights, in terms of the vectors
-        whole, lost = grams[..., 0, 0].sum(), torch.einsum("gma,gmab,gmb->", rest, grams, rest)
+        lost = torch.einsum("gma,gmab,gmb->", rest, grams, rest) + 2 * (rest * missing).sum() + self._missing_energy
+        whole = grams[..., 0, 0].sum() + 2 * missing[..., 0].sum() + self._missing_energy
         scales = scales.movedim(-1, 0)[:, :, None].expand(-1, -1, len(self._blocks), -1)  # for all blocks
         self._planes = torch.where(scales[:, :, :1] < 0, -self._planes, self._planes)
         self._scales = scales.abs()
         return float(lost / whole) if whole > 0 else 0.0
+
+    def _inputs(self) -> Iterator[Tensor]:
+        return (part for part, _ in self._rows(False))
 
     def _around(self, rows: Tensor) -> Tensor:
         """Rows by group around their mean, in units in which Q has a mean diagonal of one: (groups, B, n)."""
