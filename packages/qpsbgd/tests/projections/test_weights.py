@@ -229,8 +229,11 @@ def test_bad_options_are_named():
         QuboDescent(layer, solver="nosuch")
     with pytest.raises(TypeError, match="flips and lr are the same"):
         QuboDescent(layer, 0.1, lr=0.1)
-    with pytest.raises(ValueError, match="flips must be a finite number of at least 0"):
-        QuboDescent(layer, -0.1)
+    for flips in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="flips must be None or a finite number of at least 0 and at most 1"):
+            QuboDescent(layer, flips)
+    with pytest.raises(ValueError, match="memory must be"):
+        QuboDescent(layer, memory=1.0)
     with pytest.raises(TypeError, match="uses no annealer"):
         QuboDescent(layer).estimate()
 

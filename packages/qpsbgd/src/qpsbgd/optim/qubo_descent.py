@@ -10,7 +10,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import Network
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.options import NOT_NEGATIVE
+from qpsbgd_qubo.options import BELOW_ONE, Number
 
 DEFAULT_FLIPS = 0.02
 """Ten layers without norms, where changes add up, need a tenth of it (reproduction/results/qubo_descent.json)."""
@@ -58,8 +58,8 @@ class QuboDescent(QPSBGD):
     ) -> None:
         if flips is not None and lr is not None:
             raise TypeError("flips and lr are the same; give one of them")
-        if flips is not None:
-            NOT_NEGATIVE.checked("flips", flips)
+        BELOW_ONE.checked("memory", memory)
+        Number(least=0, most=1, optional=True).checked("flips", flips)
         groups = param_groups(params)
         share = flips if lr is None else lr
         if share is None:
