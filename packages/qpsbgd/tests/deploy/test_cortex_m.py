@@ -13,7 +13,17 @@ pytestmark = [pytest.mark.slow, needs_cortex_m]
 @needs_compiler
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize(
-    "name", ["dense", "pool, norm", "norm, pool", "8-bit images", "8 bits, groups", "hardtanh", "real images"]
+    "name",
+    [
+        "dense",
+        "pool, norm",
+        "norm, pool",
+        "8-bit images",
+        "8 bits, norm, pool",
+        "8 bits, groups",
+        "hardtanh",
+        "real images",
+    ],
 )
 def test_a_microcontroller_computes_what_torch_computes(name, core, tmp_path, network_of):
     """Compiled without a warning, with the self-test."""
