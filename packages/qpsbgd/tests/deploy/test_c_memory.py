@@ -107,6 +107,34 @@ def test_sums_and_means_of_8_bits_are_whole_numbers_that_equal_torchs(steps, poo
     np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
 
 
+class Joined(nn.Module):
+    """Values of unlike steps, one of them a sum, behind each other."""
+
+    def __init__(self, *, flat):
+        super().__init__()
+        self.first, self.second = QuantActivation(scale=0.25, signed=True), QuantActivation(scale=1.0)
+        self.third, self.flat = QuantActivation(scale=0.5), flat
+        self.middle = nn.Sequential(BinaryConv2d(3, 3, 1, gain=0.3), QuantActivation())
+        self.layer = nn.Sequential(BinaryConv2d(6, 4, 2, gain=1.0) if not flat else BinaryLinear(24, 4, gain=1.0))
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.second(self.middle(x))
+        x, y = (x.flatten(1), y.flatten(1)) if self.flat else (x, y)
+        return self.layer(self.third(torch.cat([y, x - y], 1)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("flat", [False, True])
+def test_joined_values_of_8_bits_equal_torchs(flat, tmp_path):
+    model = Joined(flat=flat).eval()
+    inputs = torch.randint(-128, 128, (64, 3, 2, 2)) * 0.25
+    source = to_c(model, tmp_path, input_shape=(3, 2, 2))
+    assert source.integer == (not flat)
+    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
+    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().flatten(1).numpy())
+
+
 def test_sums_of_steps_too_far_apart_are_real_numbers(tmp_path):
     assert not to_c(Residual(steps=(2.0**-10, 2.0**10, 2.0)), tmp_path, input_shape=(3, 2, 2)).integer
 

@@ -13,7 +13,7 @@ import qpsbgd_runtime.operations as ops
 from qpsbgd_runtime.image_operations import AveragePool, MaxPool
 from qpsbgd_runtime.operations import Array, Kind, Operation, Shape
 from qpsbgd_runtime.stages import Stage, last_uses, walk
-from qpsbgd_runtime.tensor_operations import Combine
+from qpsbgd_runtime.tensor_operations import Combine, Concatenate
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 EXACT = 2**24
@@ -32,15 +32,17 @@ class MixedPool(MaxPool):
 class WholeSum(Operation):
     """Σ factor · values / divisor, or its mean over a pool's windows, rounded to steps: ties to even numbers.
 
+    Several such sums of values of one image stand behind each other, channel by channel; then there is no pool.
+
     Attributes:
-        factors: One whole number per value that goes in.
+        factors: For every sum one whole number per value; values go in sum by sum.
         divisor: A power of two.
         pool: The average pool, if there is one.
         steps: What the results count.
         bounds: The least and the largest result.
     """
 
-    factors: tuple[int, ...]
+    factors: tuple[tuple[int, ...], ...]
     divisor: int
     pool: AveragePool | None
     steps: Steps
@@ -55,7 +57,10 @@ class WholeSum(Operation):
         return self.steps.kind
 
     def _shape(self, *shapes: Any, **_: Any) -> Shape:
-        return shapes[0] if self.pool is None else self.pool.shape_after(shapes[0])
+        if self.pool is not None:
+            return self.pool.shape_after(shapes[0])
+        firsts = np.cumsum([0, *map(len, self.factors[:-1])])
+        return (sum(shapes[first][0] for first in firsts), *shapes[0][1:])
 
 
 def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Operation, ...]:
@@ -104,21 +109,30 @@ def _sum_whole(operations: list[Operation], stages: Sequence[Stage], number: int
     while source and isinstance(clip := operations[source - 1], ops.Clip):
         low, high = (int(np.rint(end / steps.scale).clip(low, high)) for end in (clip.low, clip.high))
         (source,) = stages[source - 1].sources
-    terms = _terms(operations, stages, source)
-    if terms is None:
+    joined = operations[source - 1] if source else None
+    sources: tuple[int, ...] = (source,)
+    if isinstance(joined, Concatenate) and joined.dimension(stages[source - 1].after.shape) == 0:
+        sources = stages[source - 1].sources
+    sums = [_terms(operations, stages, source) for source in sources]
+    pool = sums[0] and sums[0].pool
+    if any(terms is None or (terms.pool and len(sums) > 1) for terms in sums):
         return
-    least = min(min(abs(step) for _, step in terms.values), steps.scale)
-    factors = tuple(round(step / least) for _, step in terms.values)
-    largest = [_LARGEST[stages[value - 1].after.kind] for value, _ in terms.values]
-    window = terms.pool and terms.pool.window_for(stages[terms.values[0][0] - 1].after.shape)
-    most = sum(abs(f) * n for f, n in zip(factors, largest, strict=True)) * math.prod(window.size if window else ())
+    parts = [terms.values for terms in sums if terms]
+    values = [value for part in parts for value, _ in part]
+    if any(isinstance(operations[value - 1], ops.Reshape) for value in values):
+        return  # flattened images keep their order of channels and pixels, which that of vectors is not
+    least = min(steps.scale, *(abs(step) for part in parts for _, step in part))
+    factors = tuple(tuple(round(step / least) for _, step in part) for part in parts)
+    window = math.prod(pool.window_for(stages[values[0] - 1].after.shape).size) if pool else 1
+    most = max(
+        sum(abs(step / least) * _LARGEST[stages[value - 1].after.kind] for value, step in part) for part in parts
+    )
     divisor = round(steps.scale / least)
-    if most >= EXACT or divisor * math.prod(window.size if window else ()) >= EXACT:
+    if max(most, divisor) * window >= EXACT:
         return
-    values = tuple(value for value, _ in terms.values)
     if before is not None and target != number:
         operations[number - 1] = replace(before, inputs=())
-    operations[target - 1] = WholeSum(quantize.name, factors, divisor, terms.pool, steps, (low, high), inputs=values)
+    operations[target - 1] = WholeSum(quantize.name, factors, divisor, pool, steps, (low, high), inputs=tuple(values))
 
 
 def _terms(operations: Sequence[Operation], stages: Sequence[Stage], number: int) -> _Terms | None:

@@ -318,20 +318,29 @@ def _whole_sum(operation: WholeSum, frame: Frame) -> str:
     before, after, (low, high), divisor = frame.before, frame.after, operation.bounds, operation.divisor
     clipped = f"value < {low} ? {low} : value > {high} ? {high} : value"
     if operation.pool is None:
-        frame.distances = dict.fromkeys(range(len(frame.inputs)), 0)
-        terms = " + ".join(f"{input_name(at)}[k] * {factor}" for at, factor in enumerate(operation.factors))
         shift, lift = divisor.bit_length() - 1, max(2 * divisor, EXACT)  # what is shifted is positive
         rounded = f"((raised + {divisor // 2 - 1} + (raised >> {shift} & 1)) >> {shift}) - {lift >> shift}"
-        body = [
-            f"const int32_t raised = {terms} + {lift};",
-            f"const int32_t value = {rounded if shift else f'raised - {lift}'};",
-            f"out[k] = ({after.type})({clipped});",
-        ]
-        return nested([over("k", before.channels * before.positions)], body)
+        lines, offset, inputs = list[str](), 0, iter(enumerate(frame.inputs))
+        for factors in operation.factors:
+            values = [(*next(inputs), factor) for factor in factors]
+            channels = values[0][1].channels
+            terms = " + ".join(f"{input_name(at)}[at * {channels} + unit] * {factor}" for at, _, factor in values)
+            lines += [
+                f"{over('unit', channels)} {{",
+                f"const int32_t raised = {terms} + {lift};",
+                f"const int32_t value = {rounded if shift else f'raised - {lift}'};",
+                f"out[at * {after.channels} + {offset} + unit] = ({after.type})({clipped});",
+                "}",
+            ]
+            offset += channels
+        if len(operation.factors) == 1:
+            frame.distances = dict.fromkeys(range(len(frame.inputs)), 0)
+        return nested([over("at", after.positions)], lines)
     window = operation.pool.window_for((before.channels, *before.image[-operation.pool.dimensions :]))
     size, loops, at = _window(window, frame)
     terms = " + ".join(
-        f"{input_name(k)}[({at}) * {before.channels} + unit] * {factor}" for k, factor in enumerate(operation.factors)
+        f"{input_name(k)}[({at}) * {before.channels} + unit] * {factor}"
+        for k, factor in enumerate(operation.factors[0])
     )
     body = ["int32_t sum = 0, count = 0;", *loops, f"sum += {terms};", "count++;", "}"]
     body += [f"count = {math.prod(size)};"] if operation.pool.counts_padding else []
