@@ -235,7 +235,7 @@ class Transformer(nn.Module):
 def test_in_a_transformer_embeddings_and_head_stay_real_and_what_else_does_is_said(head):
     torch.manual_seed(0)
     model = Transformer(head=head)
-    with pytest.warns(UserWarning, match=r"real-valued: memory \(LSTM has no binary form\); leave"):
+    with pytest.warns(UserWarning, match=r"real-valued: memory \(LSTM has no binary form\); give"):
         made, report = binarize(model, [torch.randint(9, (20, 5))], rounds=1)
     assert [row.name for row in report.rows] == ["blocks.0.0", "blocks.1.0"]
     assert report.kept == {"memory": "LSTM has no binary form"}
