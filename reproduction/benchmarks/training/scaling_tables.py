@@ -21,11 +21,9 @@ def large():
     for row in sorted(best.values(), key=lambda row: row["loss"]):
         rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
         name = NAMES.get(row["method"], row["method"])
-        speed = [f"{row['ms']:.1f} ms", f"{row['tokens per second'] / 1e3:.0f},000"]
-        whole = [f"{1e-3 * row['ms'] * row['steps']:.0f} s", f"{row['peak GiB']:.1f} GiB"]
-        body.append([f"{name}{rate}", f"{row['steps']}", f"{row['loss']:.3f}", *speed, *whole])
-    head = ["method", "steps", "held-out nats per character", "a step", "tokens per second", "all steps", "peak memory"]
-    return pipes(head, body)
+        cost = [f"{row['ms']:.1f} ms", f"{row['peak GiB']:.1f} GiB"]
+        body.append([f"{name}{rate}", f"{row['steps']}", f"{row['loss']:.3f}", *cost])
+    return pipes(["method", "steps", "held-out nats per character", "a step", "peak memory"], body)
 
 
 def large_binarized():
