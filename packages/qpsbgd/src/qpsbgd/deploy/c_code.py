@@ -200,8 +200,7 @@ class _Network:
         memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
         steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
         header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
-        words = ("expf(", "tanhf(", "erff(", "sqrtf(")
-        mathematics = any(word in body for _, body in self.functions for word in words)
+        mathematics = any(re.search(r"\b[a-z]+f\(", body) for _, body in self.functions)
         source = self._source(mathematics, **common)
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
