@@ -68,14 +68,14 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)
             torch.autograd.grad(value, weights, allow_unused=True)
-    found = []
+    full_batches = []
     for (name, layer), tape in zip(named, tapes, strict=True):
         if isinstance(record := tape.read(), LayerRecord):
             if layer.scaling is not None:
                 raise ValueError(f"the theory is about layers without scales, got {layer}")
             gradient = layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)
-            found.append(FullBatch(name, layer, record, gradient))
-    return found
+            full_batches.append(FullBatch(name, layer, record, gradient))
+    return full_batches
 
 
 @dataclass(frozen=True, eq=False)

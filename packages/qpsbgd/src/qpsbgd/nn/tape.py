@@ -259,9 +259,9 @@ def _rows_used(layer: BinaryLayer, output: Tensor, most: int | None) -> tuple[in
 
 
 def _concatenate(rows: Sequence[Tensor]) -> Tensor:
-    """Rows one after the other, at least in single precision."""
-    dtype = reduce(torch.promote_types, [one.dtype for one in rows], torch.float32)
-    return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
+    """Rows part after the other, at least in single precision."""
+    dtype = reduce(torch.promote_types, [part.dtype for part in rows], torch.float32)
+    return rows[0].to(dtype) if len(rows) == 1 else torch.cat([part.to(dtype) for part in rows])
 
 
 def _weak_hook(method: Callable[[], None]) -> Callable[[Tensor], None]:

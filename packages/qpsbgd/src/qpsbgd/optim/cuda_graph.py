@@ -98,7 +98,7 @@ class _Graph:
 
     def __init__(self, updates: Sequence[LayerUpdate], pool: Any) -> None:
         device = updates[0].weight.device
-        self._given = [one.clone() for one in _inputs_of(updates)]
+        self._given = [tensor.clone() for tensor in _inputs_of(updates)]
         self._numbers = torch.zeros(2 * len(updates), dtype=torch.float64, device=device)
         self._skip = torch.zeros((), dtype=torch.bool, device=device)
         self._updates = []

@@ -92,9 +92,9 @@ def _replace_state(kept: LayerState, new: LayerState, skip: Tensor | None) -> No
 
     Those tensors take the place of the new ones in `new`, so that nothing is there twice.
     """
-    for one in fields(kept):
-        name = one.name
-        old, value = getattr(kept, name), getattr(new, name, one.default)
+    for entry in fields(kept):
+        name = entry.name
+        old, value = getattr(kept, name), getattr(new, name, entry.default)
         if skip is not None and isinstance(value, Tensor) and old is not None and old is not value:
             value = torch.where(skip, old, value)
         # A number may come after a tensor, such as a penalty; copying a tensor to itself does nothing.

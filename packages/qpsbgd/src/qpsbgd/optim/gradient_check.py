@@ -30,26 +30,26 @@ class DeferredFiniteCheck(Generic[Owner]):
     def ask(self, values: Mapping[Owner, Tensor]) -> Tensor:
         """Whether a tensor holds NaN or infinite values, as a flag on the device; the last answer must be read."""
         owners, norms = _norms(values)
-        found = norms
+        largest = norms
         if norms.is_cuda:
             # Page-locked memory takes long to get; there are few shapes: with the moments of inputs, and without.
             key = norms.device, norms.dtype, norms.shape
             if key not in self._pinned:
                 self._pinned[key] = torch.empty(norms.shape, dtype=norms.dtype, pin_memory=True)
-            found = self._pinned[key].copy_(norms, non_blocking=True)
+            largest = self._pinned[key].copy_(norms, non_blocking=True)
             self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._done.record(torch.cuda.current_stream(norms.device))
-        self._asked = owners, found
+        self._asked = owners, largest
         return (norms.amax() < math.inf).logical_not()  # norms of NaN are NaN, and so is the largest one
 
     def answer(self) -> list[Owner]:
         """The owners of what was not finite when last asked; waits for no more than that question."""
         if self._asked is None:
             return []
-        (owners, found), self._asked = self._asked, None
+        (owners, largest), self._asked = self._asked, None
         if self._done is not None:
             self._done.synchronize()
-        return _nonfinite_owners(owners, found)
+        return _nonfinite_owners(owners, largest)
 
 
 def _nonfinite_owners(owners: list[Owner], norms: Tensor) -> list[Owner]:
@@ -58,8 +58,8 @@ def _nonfinite_owners(owners: list[Owner], norms: Tensor) -> list[Owner]:
 
 def _norms(values: Mapping[Owner, Tensor]) -> tuple[list[Owner], Tensor]:
     """The owners of tensors that are not empty, and the largest magnitudes in these."""
-    plain = {owner: one.coalesce().values() if one.is_sparse else local(one) for owner, one in values.items()}
-    plain = {owner: one for owner, one in plain.items() if one.numel()}
+    plain = {owner: value.coalesce().values() if value.is_sparse else local(value) for owner, value in values.items()}
+    plain = {owner: value for owner, value in plain.items() if value.numel()}
     if not plain:
         return [], torch.empty(0)
     norms = list(torch._foreach_norm(list(plain.values()), math.inf))

@@ -49,12 +49,13 @@ class DistributedSolver(Solver):
 
     def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
         """This rank's solver's statistics, and its answers to families of which some may have no columns."""
-        found = solutions_of(self._solver, families)
+        solutions = solutions_of(self._solver, families)
         packed = []
-        for one in found:
-            spins, energies, proven = (t.cpu().numpy() for t in (one.spins, one.energies, one.proven_optimal))
+        for solution in solutions:
+            tensors = solution.spins, solution.energies, solution.proven_optimal
+            spins, energies, proven = (tensor.cpu().numpy() for tensor in tensors)
             packed.append((np.packbits(spins > 0, axis=0), energies, proven))
-        return dict(found[0].stats), packed
+        return dict(solutions[0].stats), packed
 
 
 def with_distributed_solver(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:

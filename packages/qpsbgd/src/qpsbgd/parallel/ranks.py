@@ -41,10 +41,10 @@ class Ranks:
     def all_gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked in their order."""
         own = values.to(_place(values.device)).contiguous()
-        found = [torch.empty_like(own) for _ in range(self.size)]
+        parts = [torch.empty_like(own) for _ in range(self.size)]
         with self._exchange(own):
-            dist.all_gather(found, own)
-        return torch.stack(found).to(values.device)
+            dist.all_gather(parts, own)
+        return torch.stack(parts).to(values.device)
 
     def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
         """All `units` output units of a layer that FSDP has sharded, and which of them this rank's part are."""
@@ -64,11 +64,11 @@ class Ranks:
         if self.size == 1 or not rows:
             return list(rows)
         counts = self.all_gather(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
-        found = []
+        gathered = []
         for own, all_counts in zip(rows, counts, strict=True):
             everyone = self._all_gather_padded(own, max(all_counts))
-            found.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
-        return found
+            gathered.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
+        return gathered
 
     def _all_gather_padded(self, part: Tensor, most: int) -> Tensor:
         padded = part.new_zeros(most, *part.shape[1:])
@@ -77,10 +77,10 @@ class Ranks:
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """The objects of all ranks, in their order: any that can be pickled."""
-        found = [None] * self.size
+        objects = [None] * self.size
         with self._exchange(torch.empty(0)):
-            dist.all_gather_object(found, value)
-        return found
+            dist.all_gather_object(objects, value)
+        return objects
 
     def synchronized(self, work: Callable[[], Work | None]) -> Work | None:
         """This rank's work, done without communication, once all ranks have theirs; None where one of them has none.

@@ -144,7 +144,7 @@ def _memory_for(stored: Any, weight: Any, dims: Mapping[str, int], name: str) ->
         return torch.empty(stored.size, dtype=dtype, device=weight.device)
     from torch.distributed.tensor import Shard, zeros
 
-    made: Tensor = zeros(
+    memory: Tensor = zeros(
         stored.size, dtype=dtype, device_mesh=weight.device_mesh, placements=[Shard(dims.get(name, 0))]
     )
-    return made
+    return memory

@@ -50,10 +50,10 @@ class Polar(Projection):
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
-        means = [mean_gradient(one) for one in inputs]
-        moving = [of_moving_units(mean, one.grad) for one, mean in zip(inputs, means, strict=True)]
-        factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, moving, strict=True)])
-        states = [LayerState(one.state.step + 1, mean) for one, mean in zip(inputs, means, strict=True)]
+        means = [mean_gradient(each) for each in inputs]
+        moving = [of_moving_units(mean, each.grad) for each, mean in zip(inputs, means, strict=True)]
+        factors = polar_factors([(each.layer, mean, each.shards) for each, mean in zip(inputs, moving, strict=True)])
+        states = [LayerState(each.state.step + 1, mean) for each, mean in zip(inputs, means, strict=True)]
         return [Direction(factor, state) for factor, state in zip(factors, states, strict=True)]
 
 
@@ -75,11 +75,11 @@ def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:
     for number, own in enumerate(matrices):
         small = own[0].numel() <= SMALL
         alike.setdefault(own.shape[1:] if small else number, []).append(number)
-    found: dict[int, Tensor] = {}
+    factors: dict[int, Tensor] = {}
     for numbers in alike.values():
-        made = newton_schulz(torch.cat([matrices[number] for number in numbers]))
-        found |= zip(numbers, torch.split(made, [len(matrices[number]) for number in numbers]), strict=True)
-    return [found[number] for number in range(len(matrices))]
+        together = newton_schulz(torch.cat([matrices[number] for number in numbers]))
+        factors |= zip(numbers, torch.split(together, [len(matrices[number]) for number in numbers]), strict=True)
+    return [factors[number] for number in range(len(matrices))]
 
 
 def newton_schulz(matrices: Tensor) -> Tensor:

@@ -48,20 +48,21 @@ class LayerState:
     @classmethod
     def saved_names(cls) -> tuple[str, ...]:
         """The names of all that is saved with the optimiser."""
-        return tuple(one.name for one in fields(cls) if not one.metadata)
+        return tuple(entry.name for entry in fields(cls) if not entry.metadata)
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any], more: Mapping[str, Any]) -> LayerState:
         """The state from what `saved` and `derived` returned."""
-        return cls(**{one.name: part[one.name] for part in (saved, more) for one in fields(cls) if one.name in part})
+        values = {**saved, **more}
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
 
     def saved(self) -> dict[str, Any]:
         """The part that makes the next step, as a state dict holds it."""
-        return {one.name: value for one, value in self._present() if not one.metadata}
+        return {entry.name: value for entry, value in self._present() if not entry.metadata}
 
     def derived(self) -> dict[str, Any]:
         """What follows from the rest."""
-        return {one.name: value for one, value in self._present() if one.metadata}
+        return {entry.name: value for entry, value in self._present() if entry.metadata}
 
     def forget_derived(self) -> None:
         """Drop what follows from the rest, which has changed."""
@@ -73,10 +74,10 @@ class LayerState:
         return [value for _, value in self._present() if isinstance(value, Tensor)]
 
     def _present(self) -> Iterator[tuple[Field[Any], Any]]:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, Tensor) or value != one.default:
-                yield one, value
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, Tensor) or value != entry.default:
+                yield entry, value
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +229,7 @@ class Projection(ABC):
 
     def describe(self) -> dict[str, Any]:
         """The name and all options that are plain values, as saved in a state dict."""
-        options = {one.name: getattr(self, one.name) for one in fields(self)}
+        options = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         plain = {name: value for name, value in options.items() if isinstance(value, int | float | str | None)}
         return {"name": self.name, **plain}
 
@@ -283,8 +284,8 @@ def of_moving_units(mean: Tensor, grad: Tensor) -> Tensor:
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:
     """Raise RuntimeError where what is kept of a layer has another type, place or shape than what is new."""
     if kept.dtype != new.dtype or kept.device != new.device or kept.shape != new.shape:
-        found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (kept, new))
+        given, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (kept, new))
         raise RuntimeError(
-            f"the state or momentum of {layer} is {found}, but must be {wanted}; convert or move the model before the "
+            f"the state or momentum of {layer} is {given}, but must be {wanted}; convert or move the model before the "
             "optimiser is made, load a state of the same model, or make a new optimiser"
         )

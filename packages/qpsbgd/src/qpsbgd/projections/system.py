@@ -286,13 +286,14 @@ def invert(systems: Sequence[System]) -> None:
         if system.state.inverse is None and gram[0].numel() <= SMALL:
             alike.setdefault((gram.shape[-1], gram.dtype, gram.device, system.sure), []).append(system)
     for group in alike.values():
-        matrices = torch.cat([system_matrix(one.state.gram, one.state.penalty, one.blocks) for one in group])
+        pairs = [(system.state, system.blocks) for system in group]
+        matrices = torch.cat([system_matrix(state.gram, state.penalty, blocks) for state, blocks in pairs])
         factors, failed = torch.linalg.cholesky_ex(matrices)
         if not group[0].sure and bool(failed.any() | ~matrices.isfinite().all()):
             continue  # one by one, `System.inverse` says which
-        inverses = torch.split(_inverse_of(factors), [one.blocks.count for one in group])
-        for one, own in zip(group, inverses, strict=True):
-            one.state.inverse = own
+        inverses = torch.split(_inverse_of(factors), [system.blocks.count for system in group])
+        for system, own in zip(group, inverses, strict=True):
+            system.state.inverse = own
 
 
 def _inverse_of(factor: Tensor) -> Tensor:
@@ -337,6 +338,6 @@ def largest(tensor: Tensor) -> Tensor:
     """The largest magnitude in a tensor, or 1 if all is zero; five times as fast as a norm."""
     if not tensor.numel():  # a shard without output units
         return tensor.new_ones(())
-    found = torch.aminmax(tensor)
-    size = torch.maximum(found.max, -found.min)
+    ends = torch.aminmax(tensor)
+    size = torch.maximum(ends.max, -ends.min)
     return torch.where(size > 0, size, 1)
