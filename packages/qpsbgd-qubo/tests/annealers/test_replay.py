@@ -62,6 +62,15 @@ def training(solver, *, state=None, kill_at=None):
     return torch.cat([layer.weight.detach().flatten() for layer in (model[0], model[2])])
 
 
+def test_a_recording_has_the_graph_of_every_answer(tmp_path, cache):
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    for columns in (3, 2):  # on the same tiles
+        solver.solve(random_family(4, columns, 8))
+    with contextlib.closing(sqlite3.connect(tmp_path / "run.chip")) as connection:
+        used = {name for (name,) in connection.execute("SELECT structure FROM answers")}
+        assert used == {name for (name,) in connection.execute("SELECT structure FROM graphs")} and len(used) == 2
+
+
 @pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_recorder_and_replay_pass_every_check(cache, tmp_path, check):
     path = tmp_path / "checks.chip"
