@@ -69,7 +69,7 @@ def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(s
     torch.testing.assert_close(found.scales, torch.tensor([[2.0, 2.0]]).double())
     torch.testing.assert_close(found.margins[0], weights[0].abs())
     assert set(found.lost.values()) == {0.0}
-    rows = lambda: iter([torch.zeros(9, 3)])  # noqa: E731
+    rows = lambda targets: iter([(torch.zeros(9, 3), None)])  # noqa: E731
     for centred in (False, True):
         wide = WideLayer(rows, weights, bits=1, most_inputs=2, centred=centred).fitted(effort(solver))
         assert torch.equal(wide.planes, found.planes) and set(wide.lost.values()) == {0.0}

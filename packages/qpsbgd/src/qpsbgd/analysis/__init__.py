@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from qpsbgd.analysis.monitor import Observation
 from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.model_summary import evaluating
-from qpsbgd.nn.tape import LayerRecord, having, record_rows
+from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
+from qpsbgd.nn.tape import LayerRecord, record_rows
 from qpsbgd.solvers import Solver, make_solver
 
 __all__ = ["DirectionTest", "FixedPoints", "FullBatch", "Observation", "direction_test", "fixed_points", "full_batch"]
@@ -57,12 +57,14 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
         raise ValueError(f"the analysis takes layers of one group, but {', '.join(grouped)} has several")
     layers = [layer for _, layer in named]
     weights = [layer.weight for layer in layers]
-    recording = having(layers, training=True, latent_forward=False)  # layers record in training mode alone
+    recording = temporary_attributes(
+        layers, training=True, latent_forward=False
+    )  # layers record in training mode alone
     with (
         torch.enable_grad(),
-        evaluating(model),
+        evaluation_mode(model),
         recording,
-        having(weights, requires_grad=True),
+        temporary_attributes(weights, requires_grad=True),
         record_rows(layers) as tapes,
     ):
         for inputs, targets in batches:

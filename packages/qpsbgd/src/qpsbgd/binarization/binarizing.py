@@ -14,7 +14,7 @@ from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.selection import Select, selected
-from qpsbgd.nn.conversion import copied, declare
+from qpsbgd.nn.conversion import attach_hf_config, copied
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.nn.model_summary import summary
 from qpsbgd.solvers import Solver
@@ -115,7 +115,7 @@ def binarize(
         options.check_names(chosen)
         lines = LayerRun(changes, passes, options, generator, chosen, reference).losses(calls)
         label_layers(changes.model)
-    declare(changes.model, latents=False)
+    attach_hf_config(changes.model, latents=False)
     return Binarized(changes.model, Report(lines, chosen.kept, summary(changes.model)))
 
 

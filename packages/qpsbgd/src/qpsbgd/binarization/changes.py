@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.attention import ProjectedAttention
-from qpsbgd.nn.conversion import replaced
+from qpsbgd.nn.conversion import replace_modules
 
 
 class Changes:
@@ -66,7 +66,7 @@ class Changes:
     def replace(self, old: nn.Module, new: nn.Module) -> None:
         """Put `new` wherever the model has `old`, with the mode that `old` will have again at the end."""
         self._modes[new] = self._modes[old]
-        self.model = replaced(self.model, {old: new})
+        self.model = replace_modules(self.model, {old: new})
 
     @torch.no_grad()
     def set(self, tensor: Tensor, value: Tensor) -> None:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from qpsbgd.binarization.passes import answer, arguments
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.model_summary import evaluating, hooked
+from qpsbgd.nn.contexts import evaluation_mode, forward_hooks
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Projection
 
@@ -83,7 +83,7 @@ def distill(
     def keep(module: nn.Module, _: Any, output: Any) -> None:
         outputs[module] = output
 
-    with evaluating(student, teacher), hooked(itertools.chain(*inner), keep):
+    with evaluation_mode(student, teacher), forward_hooks(itertools.chain(*inner), keep):
         for layer in binary:
             layer.train()  # so that it records
         for given in itertools.islice(_repeated(batches), steps):

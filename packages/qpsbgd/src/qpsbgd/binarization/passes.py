@@ -33,8 +33,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.conversion import is_converted, is_transposed
-from qpsbgd.nn.tape import having
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
@@ -233,8 +233,8 @@ class Passes:
         self._originals[module] = module.__dict__.get("forward")
         forward = module.forward
         if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-            hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module)  # these must run
-            if self._originals[module] is None and not hooked:
+            forward_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in module)  # these must run
+            if self._originals[module] is None and not forward_hooks:
                 forward = partial(self._in_sequence, module)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -295,7 +295,7 @@ class Passes:
         return output
 
     def _inner(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        with having([self], _inside=(module, itertools.count())):
+        with temporary_attributes([self], _inside=(module, itertools.count())):
             return forward(*args, **kwargs)
 
     def _in_sequence(self, module: nn.Sequential, input: Any) -> Any:

@@ -24,9 +24,8 @@ from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
 from qpsbgd.deploy.memory import Result, shared
 from qpsbgd.deploy.modules import refusal, works_in_place
+from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
 from qpsbgd.nn.layers import BinaryLayer
-from qpsbgd.nn.model_summary import evaluating
-from qpsbgd.nn.tape import having
 from qpsbgd_runtime.operations import Operation, Shape
 
 _ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -55,7 +54,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
         model = nn.Sequential(OrderedDict({"the model": model}))
     before = set(vars(model))
     try:
-        with evaluating(model), tracer.naming("", model):
+        with evaluation_mode(model), tracer.naming("", model):
             tracer.trace(model)
     finally:
         for name in set(vars(model)) - before:  # constants, which fx hangs onto the model
@@ -111,7 +110,7 @@ class _Tracer(fx.Tracer):
 
     def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
         made = super().create_proxy(*args, **kwargs)
-        with having([self], _following=True):  # modules are what they are meanwhile, and not traced
+        with temporary_attributes([self], _following=True):  # modules are what they are meanwhile, and not traced
             self._follow(made.node)
         return made
 

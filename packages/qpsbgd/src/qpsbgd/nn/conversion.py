@@ -95,7 +95,7 @@ def convert(
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
     _check_skipped(model, skip)
-    model = opened(copied(model), is_skipped)
+    model = expose_attention(copied(model), is_skipped)
     named = dict(model.named_modules())
     if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
@@ -110,11 +110,11 @@ def convert(
             "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out"
             + (f"; these stay real-valued: {stay}" if stay else "")
         )
-    converted = replaced(model, {layer: _binary(layer, name, options) for name, layer in layers.items()})
+    converted = replace_modules(model, {layer: _binary(layer, name, options) for name, layer in layers.items()})
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
     label_layers(converted)
-    declare(converted, latents=True)
+    attach_hf_config(converted, latents=True)
     return converted
 
 
@@ -188,17 +188,17 @@ def listed(reasons: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(some)} ({why})" for why, some in names.items())
 
 
-def declare(model: nn.Module, *, latents: bool) -> None:
+def attach_hf_config(model: nn.Module, *, latents: bool) -> None:
     """Have the Hugging Face models inside a model save which layers are binary, and their latent weights or bits."""
     for module in reversed(list(model.modules())):  # a model and its base share their configuration: the model's stays
         names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__}
         if "transformers.modeling_utils.PreTrainedModel" in names:
-            from qpsbgd.nn.huggingface import declare_model
+            from qpsbgd.nn.huggingface import attach_model_config
 
-            declare_model(module, latents=latents)
+            attach_model_config(module, latents=latents)
 
 
-def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
+def expose_attention(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
     """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
     uses = parameter_uses(model)
     opened: dict[nn.Module, nn.Module] = {}
@@ -207,10 +207,10 @@ def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
             shared = any(uses[p] > 1 for p in module.parameters())
             if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
                 opened[module] = ProjectedAttention.of(module)
-    return replaced(model, opened)
+    return replace_modules(model, opened)
 
 
-def replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
+def replace_modules(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The model with other modules in the places of some."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):

@@ -80,7 +80,7 @@ class BinaryQuantizer(HfQuantizer):  # type: ignore[misc]
         return model
 
 
-def declare_model(model: Any, *, latents: bool) -> None:
+def attach_model_config(model: Any, *, latents: bool) -> None:
     """Have a model save which of its layers are binary, and how, and either latent weights or bits."""
     model.config.quantization_config = config = BinaryConfig(layers=_options(model), latents=latents)
     if not latents:

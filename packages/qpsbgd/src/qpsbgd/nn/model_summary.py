@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from qpsbgd.nn.contexts import evaluation_mode, forward_hooks
 from qpsbgd.nn.layers import BinaryLayer
-from qpsbgd.nn.tape import having
 from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.files.visible import visible
 
@@ -141,23 +140,9 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
 
     kinds = (BinaryLayer, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     counted = [module for module in model.modules() if isinstance(module, kinds)]
-    with evaluating(model), torch.no_grad(), hooked(counted, count):
+    with evaluation_mode(model), torch.no_grad(), forward_hooks(counted, count):
         model(*arguments)
     return found
-
-
-@contextmanager
-def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
-    """Within the block, every call of one of these modules is followed by hook(module, arguments, output)."""
-    with ExitStack() as hooks:
-        for module in modules:
-            hooks.enter_context(module.register_forward_hook(hook))
-        yield
-
-
-def evaluating(*models: nn.Module) -> AbstractContextManager[None]:
-    """Evaluation mode; afterwards every module is in the mode that it was in."""
-    return having([module for model in models for module in model.modules()], training=False)
 
 
 def _cells(row: LayerSummary) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qpsbgd.nn.conversion import binary_like, is_converted, opened, replaced
+from qpsbgd.nn.conversion import binary_like, expose_attention, is_converted, replace_modules
 from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
 
 
@@ -96,7 +96,7 @@ def _state(path: Path) -> dict[str, Tensor]:
 
 def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]) -> nn.Module:
     """The model itself, with fresh binary layers of these options in the places of its real-valued ones."""
-    model = opened(model, lambda name: not any(layer.startswith(f"{name}.") for layer in layers))
+    model = expose_attention(model, lambda name: not any(layer.startswith(f"{name}.") for layer in layers))
     named = dict(model.named_modules())
     fits = {name for name, module in named.items() if isinstance(module, BinaryLayer) or is_converted(module)}
     unfit = [name for name in layers if name not in fits]
@@ -106,4 +106,6 @@ def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]
             "same architecture, as it was before convert or binarize"
         )
     real = {named[name]: options for name, options in layers.items() if not isinstance(named[name], BinaryLayer)}
-    return replaced(model, {old: binary_like(old, **options).train(old.training) for old, options in real.items()})
+    return replace_modules(
+        model, {old: binary_like(old, **options).train(old.training) for old, options in real.items()}
+    )

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle, unserializable_hook
+
+from qpsbgd.nn.contexts import temporary_attributes
 
 if TYPE_CHECKING:
     from qpsbgd.nn.layers import BinaryLayer
@@ -283,18 +285,5 @@ def record_rows(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
     with ExitStack() as stack:
         for layer in layers:
             tapes.append(Tape())
-            stack.enter_context(having([layer], tape=tapes[-1]))
+            stack.enter_context(temporary_attributes([layer], tape=tapes[-1]))
         yield tapes
-
-
-@contextmanager
-def having(things: Iterable[Any], **values: Any) -> Iterator[None]:
-    """Attributes have these values for the duration of the block, and then their own again."""
-    before = [(thing, name, getattr(thing, name)) for thing in things for name in values]
-    try:
-        for thing, name, _ in before:
-            setattr(thing, name, values[name])
-        yield
-    finally:
-        for thing, name, value in before:
-            setattr(thing, name, value)

@@ -23,7 +23,7 @@ from torch.optim.swa_utils import update_bn
 from tqdm.auto import tqdm
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.nn.tape import having
+from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
 from qpsbgd.solvers import Solver
@@ -243,7 +243,9 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))
         body, total = self._body.train(), 0.0
         generator = torch.Generator().manual_seed(seed)
-        with having([module for module in body if isinstance(module, SeededDropout)], generator=generator):
+        with temporary_attributes(
+            [module for module in body if isinstance(module, SeededDropout)], generator=generator
+        ):
             for part in map(samples.part, np.array_split(order, self._count(len(samples)))):
                 optimizer.zero_grad()
                 losses = self._losses(body(self._tensor(part.rows)), self._encoded(part.values))
