@@ -1,6 +1,7 @@
 """Weights as solutions of QUBOs: the formula, windows, solvers that answer badly, layers of every kind."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -229,9 +230,9 @@ def test_bad_options_are_named():
         QuboDescent(layer, solver="nosuch")
     with pytest.raises(TypeError, match="flips and lr are the same"):
         QuboDescent(layer, 0.1, lr=0.1)
-    for flips in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="flips must be None or a finite number of at least 0 and at most 1"):
-            QuboDescent(layer, flips)
+    for flips, name in itertools.product((-0.1, 1.1), ("flips", "lr")):
+        with pytest.raises(ValueError, match=f"{name} (must be a finite number of at least 0|is a share)"):
+            QuboDescent(layer, **{name: flips})
     with pytest.raises(ValueError, match="memory must be"):
         QuboDescent(layer, memory=1.0)
     with pytest.raises(TypeError, match="uses no annealer"):

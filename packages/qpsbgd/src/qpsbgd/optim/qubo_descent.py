@@ -10,7 +10,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import Network
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.options import BELOW_ONE, Number
+from qpsbgd_qubo.options import BELOW_ONE, NOT_NEGATIVE
 
 DEFAULT_FLIPS = 0.02
 """Ten layers without norms, where changes add up, need a tenth of it (reproduction/results/qubo_descent.json)."""
@@ -59,11 +59,12 @@ class QuboDescent(QPSBGD):
         if flips is not None and lr is not None:
             raise TypeError("flips and lr are the same; give one of them")
         BELOW_ONE.checked("memory", memory)
-        Number(least=0, most=1, optional=True).checked("flips", flips)
         groups = param_groups(params)
-        share = flips if lr is None else lr
+        share, name = (flips, "flips") if lr is None else (lr, "lr")
         if share is None:
             share = default_flips(groups)
+        if NOT_NEGATIVE.checked(name, share) > 1:
+            raise ValueError(f"{name} is a share of the weights and must be at most 1, got {share!r}")
         chosen = solver if solver is not None else "exact" if window is not None else WEIGHT_DESCENT
         projection = Weights(solver=chosen, window=window)
         super().__init__(
