@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qpsbgd.nn.model_summary import ModelSummary, aligned
 from qpsbgd_qubo.files.html import html_table
@@ -54,7 +54,7 @@ class Report:
 
     rows: tuple[LayerLoss, ...]
     kept: dict[str, str]
-    summary: ModelSummary
+    summary: ModelSummary = field(repr=False)
 
     @property
     def bits_per_weight(self) -> float:
