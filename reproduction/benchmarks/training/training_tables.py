@@ -361,6 +361,7 @@ def solver_panels(scores, shares, titles, lines, *, log=""):
 CHOSEN = {
     ("adult-10", 4): "ten layers on Adult, loss",
     ("digits", 2): "digits, 2 epochs, %",
+    ("mnist-dense", 1): "MNIST, dense, 1 epoch, %",
     ("mnist-resnet8", 150): "ResNet-8, 150 steps, %",
 }
 CHOOSERS = {
