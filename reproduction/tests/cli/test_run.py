@@ -135,7 +135,7 @@ def test_a_second_run_reuses_and_replaces_nothing_in_silence(tiny, finished, mon
     arguments = ("run", "logreg", "--quick", "--seeds", 2, "--workers", 1, "--out", folder)
     code, out, err = called(monkeypatch, capsys, *arguments)
     assert code == 0, err
-    assert "are used where they fit" in out
+    assert "are reused" in out
     assert "An earlier result with other numbers is kept as" in out.replace("\n", " ")
     assert json.loads((folder / "logreg.1.json").read_text(encoding="utf-8"))["seeds"] == 1
     assert json.loads((folder / "logreg.json").read_text(encoding="utf-8"))["seeds"] == 2
