@@ -145,9 +145,9 @@ def test_copies_through_pickle_predict_the_same_and_go_on_learning_the_same(kind
 
 @pytest.mark.slow
 def test_a_grid_is_searched_in_a_pipeline_by_two_processes():
-    grid = {"qpsbgdclassifier__hidden_layers": [(4,), (8, 8)], "qpsbgdclassifier__projection": ["ridge", "spins"]}
+    grid = {"qpsbgdclassifier__hidden_layers": [(16,), (16, 16)], "qpsbgdclassifier__projection": ["ridge", "spins"]}
     search = model_selection.GridSearchCV(
-        pipeline.make_pipeline(preprocessing.MinMaxScaler(), estimators.QPSBGDClassifier(epochs=2, random_state=0)),
+        pipeline.make_pipeline(preprocessing.MinMaxScaler(), estimators.QPSBGDClassifier(epochs=8, random_state=0)),
         grid,
         n_jobs=2,
         cv=2,
