@@ -18,6 +18,7 @@ from benchmarks.tables import RESULTS, ROOT, results
 from benchmarks.tools import reliability_tables as reliability
 from benchmarks.training import binarize_tables as binarizing
 from benchmarks.training import scaling_tables as scaling
+from benchmarks.training import solver_study_tables as studies
 from benchmarks.training import training_tables as training
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.report.curves import plot_verdicts
@@ -38,9 +39,9 @@ DOCUMENTS = {
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
-        *(training.controls, training.step_cost, scaling.large, scaling.large_binarized),
+        *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
-    "docs/qubo_training.md": (training.qubo_training,),
+    "docs/qubo_training.md": (studies.qubo_training,),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (reliability.attacked,),
@@ -58,8 +59,8 @@ DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training.today_figure,
-    "controls": training.controls_figure,
-    "qubo_training": training.qubo_training_figure,
+    "controls": studies.controls_figure,
+    "qubo_training": studies.qubo_training_figure,
     "microcontrollers": deploy.microcontrollers_figure,
     "verdicts": lambda: plot_verdicts(paper.summaries()),
     "chip": lambda: plot_panels(paper.chip_figure()),
