@@ -44,6 +44,11 @@ def test_importing_the_library_loads_no_optional_backend_and_its_parts_are_attri
     assert loaded.strip() == "[]"
 
 
+def test_the_demo_needs_no_package_for_annealers():
+    code = "import sys; sys.modules['dimod'] = None; import qpsbgd_paper.experiments.digits, qpsbgd_paper.report.page"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_what_is_installed_registers_what_the_project_says():
     tomllib = pytest.importorskip("tomllib")
     projects = [tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))["project"] for path in PROJECTS]

@@ -19,8 +19,7 @@ from qpsbgd import __version__
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Workers
-from qpsbgd_qubo.annealers.budget import BudgetSpent
-from qpsbgd_qubo.annealers.recordings import RecordingError
+from qpsbgd_qubo.annealers.budget import BudgetSpent, RecordingError
 from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 
 Settings = Mapping[str, Any]

@@ -17,6 +17,10 @@ class BudgetSpent(RuntimeError):
     """The next submissions would take more QPU time than `max_qpu_seconds` allows; they were not sent."""
 
 
+class RecordingError(RuntimeError):
+    """A recording that is damaged, too short, or of another run."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What steps cost on an annealer."""

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qpsbgd_qubo.annealers.budget import Estimate, Shape
+from qpsbgd_qubo.annealers.budget import Estimate, RecordingError, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.packing import Job, decode, pack, plan
 from qpsbgd_qubo.annealers.reads import Reads, Samples
-from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Answer
 from qpsbgd_qubo.annealers.tiles import CliqueEmbedding, check_tiles, largest_clique, tiles_of

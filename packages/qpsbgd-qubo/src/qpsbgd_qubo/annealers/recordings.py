@@ -12,16 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.annealers.budget import Budget
+from qpsbgd_qubo.annealers.budget import Budget, RecordingError
 from qpsbgd_qubo.annealers.sqlite_file import Kind, check, is_new, transaction
 from qpsbgd_qubo.annealers.submissions import Answer, Link, Submission
 from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, POSITIVE
 
 Chains = list[list[list[int]]]
-
-
-class RecordingError(RuntimeError):
-    """A recording that is damaged, too short, or of another run."""
 
 
 _KIND = Kind(

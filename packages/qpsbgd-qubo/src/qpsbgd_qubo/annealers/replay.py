@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from qpsbgd_qubo.annealers.budget import RecordingError
 from qpsbgd_qubo.annealers.chip_solver import DECIDING, ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.hybrid_solver import LIMITS, HybridSolver
-from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Link, Live
 from qpsbgd_qubo.annealers.tiles import CliqueEmbedding
