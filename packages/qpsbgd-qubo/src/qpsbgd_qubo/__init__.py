@@ -6,17 +6,17 @@ used, torch where a solver runs on a GPU.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from qpsbgd_qubo.assignments import Assignment, solve, solve_many
-from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
-from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
-from qpsbgd_qubo.solvers import Solver, make_solver
-from qpsbgd_qubo.sparse import SparseIsing, TooLargeError
-
 if TYPE_CHECKING:
+    from qpsbgd_qubo.assignments import Assignment, solve, solve_many
     from qpsbgd_qubo.dimod_sampler import FamilySampler, PackedComposite
+    from qpsbgd_qubo.family import QuboFamily, Solution
+    from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
+    from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
+    from qpsbgd_qubo.solvers import Solver, make_solver
+    from qpsbgd_qubo.sparse import SparseIsing, TooLargeError
 
 __all__ = [
     "FORMATS",
@@ -40,9 +40,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("FamilySampler", "PackedComposite"):
-        from qpsbgd_qubo.dimod_sampler import FamilySampler, PackedComposite
+_HOMES = {
+    "FamilySampler": "dimod_sampler",
+    "PackedComposite": "dimod_sampler",
+    "QuboFamily": "family",
+    "Solution": "family",
+    "FORMATS": "problem_files",
+    "read_problem": "problem_files",
+    "save_assignment": "problem_files",
+    "Solver": "solvers",
+    "make_solver": "solvers",
+    "SparseIsing": "sparse",
+    "TooLargeError": "sparse",
+    "Problem": "problems",
+    "bqm_problem": "problems",
+    "ising_problem": "problems",
+    "qubo_problem": "problems",
+}
 
-        return FamilySampler if name == "FamilySampler" else PackedComposite
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    # Not at the top: a command's help needs no numpy, a QUBO no dimod.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'assignments')}"), name)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.cli.console import console, rich_table, say, show
-from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
@@ -302,6 +301,8 @@ def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
             f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=SECONDS, the limit "
             "for each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"
         )
+    from qpsbgd.solvers import make_solver
+
     try:
         obstacle = make_solver(name, **options).variants().get("", "")
     except TypeError as error:

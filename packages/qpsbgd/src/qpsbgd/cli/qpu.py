@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qpsbgd.cli.console import console, rich_table, say_fact
-from qpsbgd.solvers import make_solver
-from qpsbgd_qubo.annealers.budget import Estimate
 from qpsbgd_qubo.options import options_named, read_options
+
+if TYPE_CHECKING:
+    from qpsbgd_qubo.annealers.budget import Estimate
 
 app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
 
@@ -28,6 +29,8 @@ def estimate(
     The solver virtual-qpu needs no token: it is a perfect Pegasus chip, or with --option topology=zephyr and --option
     size=15 a Zephyr chip, with the times of D-Wave's mock. The solver dwave reads your chip's graph and times.
     """
+    from qpsbgd.solvers import make_solver
+
     shapes = _shapes(widths)
     options = read_options(option)
     with options_named(solver, options):

@@ -6,11 +6,12 @@ from rich.table import Table
 from rich.text import Text
 
 from qpsbgd.cli.console import console
-from qpsbgd_qubo.solvers.registry import SOLVERS, solver_class
 
 
 def solvers() -> None:
     """List the solvers, whether each can be used here and, if not, what is missing."""
+    from qpsbgd_qubo.solvers.registry import SOLVERS, solver_class
+
     table = Table(box=None, pad_edge=False)
     for title in ("solver", "usable", "what it does, or what is missing"):
         table.add_column(title, no_wrap=title != "what it does, or what is missing", overflow="fold")
