@@ -28,7 +28,7 @@ def full_precision(like: Any) -> contextlib.AbstractContextManager[Any]:
     """Products of tensors as `like` is are computed in their own precision meanwhile, in an autocast block, too."""
     if not is_tensor(like):
         return contextlib.nullcontext()
-    return sys.modules["torch"].autocast(like.device.type, enabled=False)  # type: ignore[no-any-return]
+    return sys.modules["torch"].autocast(like.device.type, enabled=False)
 
 
 def full(shape: int | tuple[int, ...], value: Any, *, like: Any, dtype: str = "") -> Any:

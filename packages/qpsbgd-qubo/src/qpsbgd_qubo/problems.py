@@ -76,8 +76,7 @@ class Problem:
     def energies(self, spins: Any) -> Array:
         """The problem's own values for spins (n, m), offset included; shape (m,)."""
         model = self.model if isinstance(self.model, SparseIsing) else self.model.double()
-        energies: Array = self.sense * model.energies(spins)
-        return energies
+        return self.sense * model.energies(spins)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused

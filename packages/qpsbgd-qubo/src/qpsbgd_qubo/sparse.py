@@ -10,8 +10,7 @@ import numpy as np
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
-MOST_SPINS = 2**31 - 1
-"""Columns are 32 bits wide; couplings are counted with 64."""
+MOST_SPINS = 2**31 - 1  # columns are 32 bits wide; couplings are counted with 64
 MAX_DENSE = 10_000
 """The most spins of a problem that is made dense: its matrix then takes 0.8 GB, and solvers need several of those."""
 
@@ -178,8 +177,7 @@ class SparseIsing:
 
     def energies(self, spins: Any) -> Array:
         """Energies of spins (n, 1), as those of a dense model: shape (1,)."""
-        found: Array = self.energy(np.asarray(spins).T)
-        return found
+        return self.energy(np.asarray(spins).T)
 
     def energy(self, spins: Any) -> Any:
         """Energies of spins (…, n): a float for one vector, an array (…) for several."""

@@ -12,15 +12,13 @@ from qpsbgd_runtime.operations import Array
 @np.errstate(over="ignore")
 def _sigmoid(x: Array) -> Array:
     """As torch computes it: positive until exp overflows."""
-    share: Array = 1 / (1 + np.exp(-x))
-    return share
+    return 1 / (1 + np.exp(-x))
 
 
 @np.errstate(over="ignore")
 def _silu(x: Array) -> Array:
     """As torch computes it: negative until exp overflows."""
-    share: Array = x / (1 + np.exp(-x))
-    return share
+    return x / (1 + np.exp(-x))
 
 
 def _hard_sigmoid(x: Array) -> Array:

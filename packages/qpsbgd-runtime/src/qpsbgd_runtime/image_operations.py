@@ -18,21 +18,13 @@ pixels has fewer."""
 
 @dataclass(frozen=True)
 class Window:
-    """A window that moves over the dimensions of an image.
+    """A window that moves over the dimensions of an image."""
 
-    Attributes:
-        size: Of the window, one number per dimension.
-        stride: Steps between windows.
-        sides: What is added before and after every dimension.
-        dilation: Steps between the pixels of a window.
-        mode: What is added, one of `MODES`. Pools leave out what is added.
-    """
-
-    size: Shape
-    stride: Shape
-    sides: tuple[tuple[int, int], ...]
-    dilation: Shape
-    mode: str = "zeros"
+    size: Shape  # of the window, one number per dimension
+    stride: Shape  # steps between windows
+    sides: tuple[tuple[int, int], ...]  # what is added before and after every dimension
+    dilation: Shape  # steps between the pixels of a window
+    mode: str = "zeros"  # what is added, one of `MODES`. Pools leave out what is added
 
     def taps(self, image: Shape) -> list[Array]:
         """For each dimension the index (positions, window) of the image's pixel, or −1 where zeros are added.
@@ -93,16 +85,11 @@ def _window_rules(window: Any) -> Rules:
 
 @dataclass(frozen=True, eq=False)
 class Convolution(Weighted):
-    """Sums of weights (m, C / groups, …window) times patches.
-
-    Attributes:
-        window: Which patches.
-        groups: Parts of the channels that are not connected to each other.
-    """
+    """Sums of weights (m, C / groups, …window) times patches."""
 
     weights: Weights
-    window: Window
-    groups: int = 1
+    window: Window  # which patches
+    groups: int = 1  # parts of the channels that are not connected to each other
     integer: bool = False
 
     def _rules(self) -> Rules:
@@ -166,17 +153,11 @@ class MaxPool(Operation):
 
 @dataclass(frozen=True, eq=False)
 class AveragePool(Operation):
-    """The mean of each window, of every channel.
+    """The mean of each window, of every channel."""
 
-    Attributes:
-        window: Which windows; None for one window, the whole image.
-        counts_padding: Whether zeros that were added count as values.
-        dimensions: Of the image; those of a whole-image average become 1 each.
-    """
-
-    window: Window | None
-    counts_padding: bool
-    dimensions: int
+    window: Window | None  # which windows; None for one window, the whole image
+    counts_padding: bool  # whether zeros that were added count as values
+    dimensions: int  # of the image; those of a whole-image average become 1 each
 
     def _rules(self) -> Rules:
         right = self.dimensions in (1, 2) and isinstance(self.counts_padding, bool)

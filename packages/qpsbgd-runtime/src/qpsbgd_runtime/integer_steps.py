@@ -21,12 +21,9 @@ from qpsbgd_runtime.unit_operations import Lines, Requantize, Threshold
 
 _FEW_CHANNELS = 8
 """Channels of each of several groups below which words of bits are so empty that real numbers are faster."""
-_FEW_INPUTS = 64
-"""Bits of a patch up to which they are faster as bytes."""
-_EXACT = 2**24
-"""Whole numbers up to which float32 has all."""
-_PANEL = 16
-"""Units whose weights stand side by side, in fours of inputs."""
+_FEW_INPUTS = 64  # bits of a patch up to which they are faster as bytes
+_EXACT = 2**24  # whole numbers up to which float32 has all
+_PANEL = 16  # units whose weights stand side by side, in fours of inputs
 
 
 def layer_length(operations: Sequence[Operation], kind: Kind) -> int:
@@ -99,8 +96,7 @@ def _bits(signs: Array, kind: Kind, groups: int, images: Shape, rest: tuple[Any,
     grouped = signs.reshape(groups, -1, *signs.shape[1:])
     words = np.ascontiguousarray(words_of(grouped.reshape(*grouped.shape[:2], -1)).swapaxes(1, 2))
     ones = np.ascontiguousarray(grouped.sum(-1, dtype=np.int32).transpose(0, 2, 3, 1))
-    compute: Compute = kernels.prepare_bit_layer(np.empty(images, np.int8), words, ones, *rest)
-    return compute
+    return kernels.prepare_bit_layer(np.empty(images, np.int8), words, ones, *rest)
 
 
 def _bytes(signs: Array, kind: Kind, groups: int, images: Shape, rest: tuple[Any, ...]) -> Compute:

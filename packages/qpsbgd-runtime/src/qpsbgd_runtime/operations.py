@@ -29,8 +29,7 @@ Shape = tuple[int, ...]
 Step = Callable[..., Array]
 """A function of batches (B, …) of values; bits are int8 ±1, other whole numbers int8, uint8 or, sums, int32."""
 Kind = Literal["real", "bits", "int8", "uint8", "ints"]
-SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
-"""What layers with integer sums take."""
+SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")  # what layers with integer sums take
 
 _MOST_SUM = 2**31 - 1  # sums have 32 bits, in kernels and in C
 
@@ -164,8 +163,7 @@ class Operation:
 
     def _shape(self, *shapes: Any, **_: Any) -> Shape:
         """What `shape_after` returns; a ValueError says what must go in. As a rule the same shape."""
-        shape: Shape = shapes[0]
-        return shape
+        return shapes[0]
 
     def step(self, shape: Shape) -> Step:
         """What numpy computes of batches of values, of which the first has this shape per sample."""

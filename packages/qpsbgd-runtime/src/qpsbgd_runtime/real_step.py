@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import astuple, dataclass, field
 
-PANEL = 16
-"""Units whose weights stand side by side."""
+PANEL = 16  # units whose weights stand side by side
 
 
 class Kind(enum.IntEnum):
@@ -23,47 +22,26 @@ class Kind(enum.IntEnum):
 
 @dataclass
 class RealStep:
-    """One row of the steps that the kernel takes; a sample's values stand as (height, length, channels) in slots.
+    """One row of the steps that the kernel takes; a sample's values stand as (height, length, channels) in slots."""
 
-    Attributes:
-        kind: A `Kind`.
-        source: Slot.
-        other: Slot of the second summand of an addition.
-        target: Slot.
-        height: Of the source; like the next two.
-        length: Of the source.
-        channels: Of the source.
-        rows: Of the target; like the next two.
-        columns: Of the target.
-        units: Of the target.
-        high: Of the window.
-        wide: Of the window.
-        groups: Parts of the channels that are not connected; 1 but for sums.
-        direct: Of sums: whether position k sees pixel k alone. Of means: whether zeros that are added count.
-        taps: Where indices (rows, high) and then (columns, wide) of the source's pixels begin, −1 for zeros.
-        weights: Where panels (groups, ⌈units / 16⌉, window · channels, 16) begin; per channel (window, channels).
-        words: Where words (⌈channels / 64⌉, units) of the weights' signs begin, for few rows; −1 for none.
-        epilogue: Where the least and the largest result, factors and offsets begin, the latter for whole panels.
-    """
-
-    kind: int
-    source: int
-    other: int = field(default=0, kw_only=True)
-    target: int
-    height: int
-    length: int
-    channels: int
-    rows: int
-    columns: int
-    units: int
-    high: int = 1
-    wide: int = 1
-    groups: int = 1
-    direct: int = 0
-    taps: int = 0
-    weights: int = 0
-    words: int = -1
-    epilogue: int = 0
+    kind: int  # a `Kind`
+    source: int  # slot
+    other: int = field(default=0, kw_only=True)  # slot of the second summand of an addition
+    target: int  # slot
+    height: int  # of the source; like the next two
+    length: int  # of the source
+    channels: int  # of the source
+    rows: int  # of the target; like the next two
+    columns: int  # of the target
+    units: int  # of the target
+    high: int = 1  # of the window
+    wide: int = 1  # of the window
+    groups: int = 1  # parts of the channels that are not connected; 1 but for sums
+    direct: int = 0  # of sums: whether position k sees pixel k alone. Of means: whether zeros that are added count
+    taps: int = 0  # where indices (rows, high) and then (columns, wide) of the source's pixels begin, −1 for zeros
+    weights: int = 0  # where panels (groups, ⌈units / 16⌉, window · channels, 16) begin; per channel (window, channels)
+    words: int = -1  # where words (⌈channels / 64⌉, units) of the weights' signs begin, for few rows; −1 for none
+    epilogue: int = 0  # where the least and the largest result, factors and offsets begin, the latter for whole panels
 
     def row(self) -> list[int]:
         """The numbers in the order of the fields, which is the kernel's."""

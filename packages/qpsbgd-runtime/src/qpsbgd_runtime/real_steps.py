@@ -22,8 +22,7 @@ from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.tensor_operations import Combine, Mean
 from qpsbgd_runtime.unit_operations import Scale
 
-_MANY_UNITS = 64
-"""Units from which it pays to look up signs for a few rows: tables are made once for all units."""
+_MANY_UNITS = 64  # units from which it pays to look up signs for a few rows: tables are made once for all units
 
 
 def supports(stage: Stage) -> bool:
@@ -64,21 +63,13 @@ def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int
 
 @dataclass
 class _Epilogue:
-    """What is done to a step's sums: factor · sum + offset per unit, then bounds.
+    """What is done to a step's sums: factor · sum + offset per unit, then bounds."""
 
-    Attributes:
-        factors: One per unit.
-        offsets: One per unit.
-        axis: The dimension of the units, 0 or −1.
-        low: The least result.
-        high: The largest.
-    """
-
-    factors: Array
-    offsets: Array
-    axis: int
-    low: float = -math.inf
-    high: float = math.inf
+    factors: Array  # one per unit
+    offsets: Array  # one per unit
+    axis: int  # the dimension of the units, 0 or −1
+    low: float = -math.inf  # the least result
+    high: float = math.inf  # the largest
 
     @classmethod
     def none(cls, units: int, axis: int) -> _Epilogue:
@@ -100,19 +91,12 @@ class _Epilogue:
 
 @dataclass(frozen=True)
 class _Value:
-    """What a step writes.
+    """What a step writes."""
 
-    Attributes:
-        number: Of the value, in the order in which they are made.
-        shape: As the operations see it.
-        turned: (channels, positions) if they stand as (positions, channels), else None.
-        shared: Whether several operations take it.
-    """
-
-    number: int
-    shape: Shape
-    turned: tuple[int, int] | None = None
-    shared: bool = False
+    number: int  # of the value, in the order in which they are made
+    shape: Shape  # as the operations see it
+    turned: tuple[int, int] | None = None  # (channels, positions) if they stand as (positions, channels), else None
+    shared: bool = False  # whether several operations take it
 
     @property
     def image(self) -> tuple[int, int]:

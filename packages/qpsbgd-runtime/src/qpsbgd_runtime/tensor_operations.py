@@ -13,15 +13,10 @@ from qpsbgd_runtime.rules import Rules, are_axes, are_finite, are_whole, is_list
 
 @dataclass(frozen=True, eq=False)
 class Activation(Operation):
-    """A smooth function of every number.
+    """A smooth function of every number."""
 
-    Attributes:
-        function: One of `FUNCTIONS`.
-        slope: Of "leaky relu" below zero.
-    """
-
-    function: str
-    slope: float = 0.01
+    function: str  # one of `FUNCTIONS`
+    slope: float = 0.01  # of "leaky relu" below zero
 
     def _rules(self) -> Rules:
         right = self.function in FUNCTIONS and isinstance(self.slope, float) and np.isfinite(self.slope)
@@ -34,8 +29,7 @@ class Activation(Operation):
         return activations.FUNCTIONS[self.function]
 
 
-FUNCTIONS = tuple(sorted((*activations.FUNCTIONS, "leaky relu")))
-"""The functions of `Activation`."""
+FUNCTIONS = tuple(sorted((*activations.FUNCTIONS, "leaky relu")))  # the functions of `Activation`
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +59,7 @@ class Softmax(Along):
 
         def softmax(x: Array) -> Array:
             powers = np.exp(x - x.max(axis, keepdims=True))
-            shares: Array = powers / powers.sum(axis, keepdims=True)
-            return shares
+            return powers / powers.sum(axis, keepdims=True)
 
         return softmax
 
@@ -88,8 +81,7 @@ class Normalize(Operation):
         def normalize(x: Array) -> Array:
             if centred:
                 x = x - x.mean(-1, keepdims=True)
-            normal: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)
-            return normal
+            return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)
 
         return normalize
 
@@ -163,15 +155,10 @@ class Slice(Along):
 
 @dataclass(frozen=True, eq=False)
 class Take(Along):
-    """What stands at some places along a dimension, in their order: strided ranges, padding, nearest neighbours.
+    """What stands at some places along a dimension, in their order: strided ranges, padding, nearest neighbours."""
 
-    Attributes:
-        places: Whole numbers (size,) along the dimension; −1 for `fill`.
-        fill: What stands where nothing is taken.
-    """
-
-    places: Array
-    fill: float = 0.0
+    places: Array  # whole numbers (size,) along the dimension; −1 for `fill`
+    fill: float = 0.0  # what stands where nothing is taken
 
     def _rules(self) -> Rules:
         right = are_axes((self.axis,)) and isinstance(self.fill, float) and bool(np.isfinite(self.fill))
@@ -232,15 +219,10 @@ def _axis(axis: int, shape: Shape) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Combine(Operation):
-    """Two values, or one and a constant, number by number; dimensions of size 1 are repeated.
+    """Two values, or one and a constant, number by number; dimensions of size 1 are repeated."""
 
-    Attributes:
-        how: One of `COMBINATIONS`.
-        constant: What the second value is where only one goes in, of at most as many dimensions.
-    """
-
-    how: str
-    constant: Array | None = None
+    how: str  # one of `COMBINATIONS`
+    constant: Array | None = None  # what the second value is where only one goes in, of at most as many dimensions
 
     def _rules(self) -> Rules:
         yield self.how in COMBINATIONS, f"a way of {', '.join(COMBINATIONS)}"
@@ -265,8 +247,7 @@ class Combine(Operation):
         return combine if constant is None else lambda x: combine(x, constant)
 
 
-COMBINATIONS = ("add", "subtract", "multiply")
-"""The ways of `Combine`."""
+COMBINATIONS = ("add", "subtract", "multiply")  # the ways of `Combine`
 
 
 @dataclass(frozen=True, eq=False)

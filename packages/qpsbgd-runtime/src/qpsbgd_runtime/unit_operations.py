@@ -43,17 +43,11 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Threshold(Operation):
-    """+1 where a unit's sum is at least its level, −1 elsewhere; the other way round where `flipped`.
+    """+1 where a unit's sum is at least its level, −1 elsewhere; the other way round where `flipped`."""
 
-    Attributes:
-        levels: One whole number per unit (m,).
-        flipped: One boolean per unit (m,).
-        axis: Where the units are: see `Scale`.
-    """
-
-    levels: Array
-    flipped: Array
-    axis: int | None = 0
+    levels: Array  # one whole number per unit (m,)
+    flipped: Array  # one boolean per unit (m,)
+    axis: int | None = 0  # where the units are: see `Scale`
 
     takes = ("ints",)
     gives = "bits"

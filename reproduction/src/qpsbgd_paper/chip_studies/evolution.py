@@ -16,8 +16,7 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 
 LOOK = {"kind": "matrices", "limits": [-1, 1], "colour_label": "in units of the largest coupling"}
-DENSE = 0.5
-"""At least this share of a column's couplings must not be zero for the paper's words to hold."""
+DENSE = 0.5  # at least this share of a column's couplings must not be zero for the paper's words to hold
 
 
 def matrices(*, form: str, seed: int, updates: Sequence[int]) -> Result:

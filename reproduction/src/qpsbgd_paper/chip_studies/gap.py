@@ -30,8 +30,7 @@ UNITS = {
     "GHz": "QUBO filling the chip's ranges, schedule of Advantage_system5.4, GHz",
 }
 PAPER = {1: 0.03, 2: 0.01}
-BLUE, RED = 1, 0
-"""In the palette of figures."""
+BLUE, RED = 1, 0  # in the palette of figures
 MOST_SHOWN = 16
 
 

@@ -70,8 +70,7 @@ def strongest_column(family: QuboFamily) -> QuboFamily | None:
 
 def varying(family: QuboFamily, energies: Tensor) -> Tensor:
     """Energies (…, m) without what is the same for all spins, as an annealer has them: less c and the trace of Q."""
-    varied: Tensor = energies.double() - family.offset.double() - family.quadratic.double().trace()
-    return varied
+    return energies.double() - family.offset.double() - family.quadratic.double().trace()
 
 
 def whole_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

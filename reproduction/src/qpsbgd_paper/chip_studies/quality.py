@@ -67,8 +67,7 @@ def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> to
     least = exact.energies(best.spins.double())
     above = exact.energies(solution.spins.double()) - least
     span = exact.quadratic.trace() + exact.offset - least
-    gaps: torch.Tensor = (above / span)[(span > 1e-12) & exact.linear.any(0)]
-    return gaps
+    return (above / span)[(span > 1e-12) & exact.linear.any(0)]
 
 
 class _Flipped(Solver):
@@ -86,8 +85,7 @@ class _Flipped(Solver):
 def _solver(options: Mapping[str, Any], *, seed: int) -> Solver:
     if options["name"] == "flipped":
         return _Flipped(options["rate"], seed)
-    chosen: Solver = chosen_solver(options)
-    return chosen
+    return chosen_solver(options)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -14,11 +14,9 @@ import numpy as np
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.chips import Chip
 
-Qubo = dict[tuple[int, int], float]
-"""Coefficients over bits, by pairs i ≤ j; those with i = j are linear."""
+Qubo = dict[tuple[int, int], float]  # coefficients over bits, by pairs i ≤ j; those with i = j are linear
 
-PENALTY = 50.0
-"""Energy of every broken constraint."""
+PENALTY = 50.0  # energy of every broken constraint
 
 READS, PROGRAMMING, PER_READ = 100, 8.5e-3, 82e-6
 """Reads per submission, and seconds of QPU time: of programming, and per read; D-Wave's mock has these times."""

@@ -15,8 +15,7 @@ from qpsbgd_paper.chip_studies.read_energies import CHIP, ReadStudy, chip
 from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, stated
 from qpsbgd_paper.framework.runs import Result
 
-AT_MOST = 0.45
-"""The largest similarity that the paper's "around 0.4" is taken to allow."""
+AT_MOST = 0.45  # the largest similarity that the paper's "around 0.4" is taken to allow
 
 
 def jaccard(spins: Tensor) -> Tensor:

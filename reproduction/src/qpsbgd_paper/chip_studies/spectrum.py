@@ -16,8 +16,7 @@ from scipy.sparse.linalg import aslinearoperator, eigsh
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
 
-MOST_SPINS = 16
-"""The limit for problems without the symmetry that `levels` describes: 65,536 states."""
+MOST_SPINS = 16  # the limit for problems without the symmetry that `levels` describes: 65,536 states
 
 _DENSE = 8  # spins up to which a dense eigensolver is faster
 _MOST_DENSE, _MOST_SPARSE = 10, 96  # most spins for the dense one, most levels for the sparse one
@@ -27,19 +26,13 @@ _EQUAL = 1e-6  # of the problem's spread: families are often made in single prec
 class Schedule(NamedTuple):
     """A(s) and B(s) of the annealing Hamiltonian, s = t/T from 0 to 1, linear between the given points.
 
-        H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
-
-    Attributes:
-        unit: Unit of A and B, and so of all energies: "GHz" for chips; empty for plain numbers.
-        s: Where A and B are given, rising from 0 to 1, shape (p,).
-        transverse: A there, never rising, shape (p,).
-        problem: B there, never falling, shape (p,).
+    H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
     """
 
-    unit: str
-    s: Array
-    transverse: Array
-    problem: Array
+    unit: str  # unit of A and B, and so of all energies: "GHz" for chips; empty for plain numbers
+    s: Array  # where A and B are given, rising from 0 to 1, shape (p,)
+    transverse: Array  # a there, never rising, shape (p,)
+    problem: Array  # b there, never falling, shape (p,)
 
     def at(self, s: Array | float) -> tuple[Array, Array]:
         """A and B at every s, in the shape of s."""
@@ -47,8 +40,7 @@ class Schedule(NamedTuple):
         return np.asarray(transverse), np.asarray(problem)
 
 
-LINEAR = Schedule("", np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
-"""A = 1 − s, B = s."""
+LINEAR = Schedule("", np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))  # a = 1 − s, B = s
 
 _SYSTEM_5_4 = """
 0.00 9.713438 0.2596733   0.02 9.35662 0.2695687   0.04 8.990035 0.2805351   0.06 8.612759 0.2927849
@@ -73,21 +65,13 @@ s = 0.45 and 0.55."""
 
 @dataclass(frozen=True)
 class SpectralGap:
-    """The gap between the ground level and the lowest level that does not end in a ground state.
+    """The gap between the ground level and the lowest level that does not end in a ground state."""
 
-    Attributes:
-        smallest: Its smallest value during the anneal.
-        position: s = t/T where it is smallest.
-        final: Its value at the end.
-        degeneracy: d, the number of ground states of the problem.
-        unit: Unit of the gaps: that of the schedule, times the problem's own.
-    """
-
-    smallest: float
-    position: float
-    final: float
-    degeneracy: int
-    unit: str
+    smallest: float  # its smallest value during the anneal
+    position: float  # s = t/T where it is smallest
+    final: float  # its value at the end
+    degeneracy: int  # d, the number of ground states of the problem
+    unit: str  # unit of the gaps: that of the schedule, times the problem's own
 
 
 def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 101, count: int = 8) -> Array:
@@ -249,10 +233,9 @@ def _sparse(matrix: csr_matrix, count: int) -> Array:
 
     def solved(operator: Any, number: int) -> tuple[Array, Array]:
         start = generator.standard_normal(size)
-        found: tuple[Array, Array] = eigsh(
+        return eigsh(
             operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
         )
-        return found
 
     values, vectors = solved(matrix, count)
     while True:

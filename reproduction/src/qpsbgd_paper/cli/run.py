@@ -38,11 +38,9 @@ INTRO = (
     "here. BC is BinaryConnect."
 )
 
-DEMO = ("tour", "digits")
-"""The experiments of the demo, in the order of its page."""
+DEMO = ("tour", "digits")  # the experiments of the demo, in the order of its page
 
-PAPER, QUICK = Path("results/paper"), Path("results/quick")
-"""Where `qpsbgd run` keeps results, and where with --quick."""
+PAPER, QUICK = Path("results/paper"), Path("results/quick")  # where `qpsbgd run` keeps results, and where with --quick
 
 DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)
 PROCESSES = Annotated[int, typer.Option(min=1, help="Processes to use.")]

@@ -15,25 +15,17 @@ NUM_FEATURES = 123
 BALANCED_COLUMNS = (4, 5, 19, 21, 35, 36, 38, 39, 41, 62, 63, 71, 72, 79, 81)
 """The 15 columns, from 0, whose mean over the training rows lies between 0.21 and 0.79."""
 
-THREE_COLUMNS = (5, 21, 35)
-"""The columns, from 0, of the network with three inputs: LIBSVM's features 6, 22 and 36."""
+THREE_COLUMNS = (5, 21, 35)  # the columns, from 0, of the network with three inputs: LIBSVM's features 6, 22 and 36
 
 
 @dataclass(frozen=True, eq=False)
 class AdultRows:
-    """Rows of ±1 and whether each stands for a person who earns more.
+    """Rows of ±1 and whether each stands for a person who earns more."""
 
-    Attributes:
-        train_inputs: (1605, 123), -1 or +1.
-        train_targets: (1605,), 0 or 1.
-        test_inputs: (30956, 123), -1 or +1.
-        test_targets: (30956,), 0 or 1.
-    """
-
-    train_inputs: Tensor
-    train_targets: Tensor
-    test_inputs: Tensor
-    test_targets: Tensor
+    train_inputs: Tensor  # (1605, 123), -1 or +1
+    train_targets: Tensor  # (1605,), 0 or 1
+    test_inputs: Tensor  # (30956, 123), -1 or +1
+    test_targets: Tensor  # (30956,), 0 or 1
 
 
 def load_adult(*, data: Path | None = None) -> AdultRows:

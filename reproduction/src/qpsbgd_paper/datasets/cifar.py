@@ -17,8 +17,7 @@ from qpsbgd_paper.datasets.files import data_folder, find, locate, state_of
 from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.datasets.pickles import unpickled
 
-ARCHIVE = "cifar-10/cifar-10-python.tar.gz"
-"""The published file."""
+ARCHIVE = "cifar-10/cifar-10-python.tar.gz"  # the published file
 _UNPACKED, _ARRAYS = "cifar-10-batches-py", "images.npz"
 _TRAIN, _TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
 _CLASSES = 10

@@ -15,22 +15,13 @@ State = Literal["right", "missing", "wrong"]
 
 @dataclass(frozen=True)
 class Published:
-    """A file as its authors published it.
+    """A file as its authors published it."""
 
-    Attributes:
-        name: Path under a data folder, such as "mnist/t10k-labels-idx1-ubyte.gz".
-        dataset: The data set it belongs to: "mnist", "adult", "cora", "citeseer", "pubmed" or
-            "cifar-10".
-        size: Bytes.
-        sha256: Checksum, as hexadecimal digits.
-        origins: Addresses that give these bytes, the first to be tried first.
-    """
-
-    name: str
-    dataset: str
-    size: int
-    sha256: str
-    origins: tuple[str, ...]
+    name: str  # path under a data folder, such as "mnist/t10k-labels-idx1-ubyte.gz"
+    dataset: str  # the data set it belongs to: "mnist", "adult", "cora", "citeseer", "pubmed" or "cifar-10"
+    size: int  # bytes
+    sha256: str  # checksum, as hexadecimal digits
+    origins: tuple[str, ...]  # addresses that give these bytes, the first to be tried first
 
 
 _ORIGINS: Mapping[str, tuple[str, ...]] = {

@@ -19,31 +19,20 @@ Planetoid = Literal["cora", "citeseer", "pubmed"]
 Integers = npt.NDArray[np.int64]
 
 NUM_VALIDATION = 500
-KARATE_BITS, KARATE_PER_CLASS = 6, 5
-"""Bits of a member's number, and training nodes per community."""
+KARATE_BITS, KARATE_PER_CLASS = 6, 5  # bits of a member's number, and training nodes per community
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph with features and classes of its nodes.
+    """An undirected graph with features and classes of its nodes."""
 
-    Attributes:
-        name: The data set.
-        features: (N, F), float32.
-        edge_index: (2, E), long; every edge in both directions, sorted, without loops and repeats.
-        labels: (N,), long; -1 for a node of unknown class, which is in no split.
-        train: Nodes to train on.
-        validation: Nodes to choose options on; may be empty.
-        test: Nodes to test on.
-    """
-
-    name: str
-    features: Tensor
-    edge_index: Tensor
-    labels: Tensor
-    train: Tensor
-    validation: Tensor
-    test: Tensor
+    name: str  # the data set
+    features: Tensor  # (N, F), float32
+    edge_index: Tensor  # (2, E), long; every edge in both directions, sorted, without loops and repeats
+    labels: Tensor  # (N,), long; -1 for a node of unknown class, which is in no split
+    train: Tensor  # nodes to train on
+    validation: Tensor  # nodes to choose options on; may be empty
+    test: Tensor  # nodes to test on
 
     @property
     def num_nodes(self) -> int:

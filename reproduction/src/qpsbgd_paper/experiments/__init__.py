@@ -50,8 +50,7 @@ def make_experiment(name: str) -> Experiment:
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(known)}, or all.")
     module, kind = known[name].split(":")
-    made: Experiment = getattr(import_module(module), kind)()
-    return made
+    return getattr(import_module(module), kind)()
 
 
 __all__ = ["EXPERIMENTS", "LONG", "make_experiment"]

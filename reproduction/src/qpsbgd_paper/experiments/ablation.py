@@ -13,8 +13,7 @@ from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, control_lines, printed
 
-RATE, PARTS = 0.01, 16
-"""The middle: what the other one is varied at."""
+RATE, PARTS = 0.01, 16  # the middle: what the other one is varied at
 
 RATES, BATCHES = (0.001, 0.003, 0.01, 0.03), (4, 8, 16, 32)
 STEP, BATCH = "learning rate", "batch size"
@@ -35,8 +34,7 @@ VARIED: Mapping[str, Mapping[str, Line]] = {
 def _spans(case: Mapping[str, Any]) -> list[float]:
     """Per seed, the largest less the smallest accuracy over the values of what is varied."""
     values = [row["values"][citation.TEST.key] for row in case["rows"] if row["kind"] == "ours"]
-    found: list[float] = np.ptp(np.array(values, dtype=float), axis=0).tolist()
-    return found
+    return np.ptp(np.array(values, dtype=float), axis=0).tolist()
 
 
 def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:

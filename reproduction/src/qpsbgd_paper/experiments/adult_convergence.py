@@ -18,11 +18,9 @@ from qpsbgd_paper.framework.methods import GUROBI, Line, Options, SolverChoice
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
-EVERY = 4
-"""Steps between two measurements."""
+EVERY = 4  # steps between two measurements
 
-GAINS = {"gain 1": 1.0, "gain 1/√n": "fan_in"}
-"""The paper's, and the one that keeps deep nets out of saturation."""
+GAINS = {"gain 1": 1.0, "gain 1/√n": "fan_in"}  # the paper's, and the one that keeps deep nets out of saturation
 BY_GAIN: Mapping[str, Job] = {name: {"gain": gain} for name, gain in GAINS.items()}
 BC = ("bc-sgd", "bc-sign")
 FINAL = Metric("final_loss", "loss in the last epoch", higher=False)

@@ -21,8 +21,7 @@ from qpsbgd_paper.framework.training import accuracy, batches, fit
 
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 """Mean and deviation of the training images' channels, from 0 to 255."""
-MARGIN = 4
-"""Black pixels around an image, from which a window of its size is cut."""
+MARGIN = 4  # black pixels around an image, from which a window of its size is cut
 BATCH = 128
 POLAR = "qpsbgd-polar"
 RIVALS = {"st-adamw": "straight-through (AdamW)", "st-muon": "straight-through (Muon)", "bc-adam": "BC (Adam)"}
@@ -168,8 +167,7 @@ class Cifar(Comparison):
     needs = (_loaded,)
     small = {"depth": 8, "images": 256, "epochs": 4, "choosing_seeds": 0}
     epochs: int = 10
-    images: int | None = None
-    """How many images of training and of the test are used; None is all."""
+    images: int | None = None  # how many images of training and of the test are used; None is all
     depth: int = 20
     seeds: int = 2
     choosing_seeds: int = 1

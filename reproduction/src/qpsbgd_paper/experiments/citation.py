@@ -60,17 +60,11 @@ _ABOUT = (
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """A graph ready for training; of its sparse matrices, the rows of a few nodes are taken in little time.
+    """A graph ready for training; of its sparse matrices, the rows of a few nodes are taken in little time."""
 
-    Attributes:
-        graph: Its labels and splits.
-        features: (N, features).
-        edges: Â (N, N), normalised in the whole graph: row i has the edges into node i.
-    """
-
-    graph: Graph
-    features: csr_matrix
-    edges: csr_matrix
+    graph: Graph  # its labels and splits
+    features: csr_matrix  # (N, features)
+    edges: csr_matrix  # â (N, N), normalised in the whole graph: row i has the edges into node i
 
     @property
     def num_features(self) -> int:
@@ -133,8 +127,7 @@ class TrainedEncoder(nn.Module):
         values = F.dropout(values, 0.5, self.training)
         x = self.first(columns, first, per_sample_weights=values) + self.first_bias
         x = F.dropout(F.relu(x), 0.5, self.training)
-        encoded: Tensor = self.second(x)
-        return encoded
+        return self.second(x)
 
 
 class RandomEncoder(nn.Module):

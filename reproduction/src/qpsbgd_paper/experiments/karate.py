@@ -29,8 +29,7 @@ HELD = Metric("held", "accuracy on held-out training nodes, mean of the second h
 
 _graph = cache(load_karate)
 
-EVERY = 5
-"""Steps between two measurements."""
+EVERY = 5  # steps between two measurements
 
 SETTINGS: Mapping[str, Job] = {
     "paper": {"gain": 1.0, "width": 6},

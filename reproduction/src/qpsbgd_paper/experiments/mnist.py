@@ -32,17 +32,13 @@ BEST = Metric("best_test", "test accuracy, weights of best training accuracy")
 LAST = Metric("last_test", "test accuracy, last weights")
 TRAIN = Metric("best_train", "training accuracy, best weights")
 
-Scores = tuple[float, float, list[int]]
-"""Training and test accuracy, and the answers for the first test images."""
+Scores = tuple[float, float, list[int]]  # training and test accuracy, and the answers for the first test images
 
-QUALITATIVE = 0.725
-"""Right answers in the paper's figure of digits told apart."""
+QUALITATIVE = 0.725  # right answers in the paper's figure of digits told apart
 
-SHOWN = 100
-"""Test images, from the first on, of which a run keeps its answers: some of them are drawn."""
+SHOWN = 100  # test images, from the first on, of which a run keeps its answers: some of them are drawn
 
-COLUMNS, ROWS = 5, 4
-"""Images side by side and below each other, of each digit."""
+COLUMNS, ROWS = 5, 4  # images side by side and below each other, of each digit
 
 SETTINGS: Mapping[str, Job] = {
     # The paper's direction test compares 88 weights at about 45 updates: one epoch of 500 images in batches of 10.

@@ -31,28 +31,23 @@ from qpsbgd_paper.framework.training import second_half
 
 LATE_LOSS = Metric("late_loss", "loss of the batches of the second epoch", higher=False)
 LATE = Metric("late_accuracy", "accuracy on the batch just trained on, mean of the second half")
-IDLE = "idle"
-"""The share of columns whose gradient was zero, over all updates."""
+IDLE = "idle"  # the share of columns whose gradient was zero, over all updates
 
-CONSTANT = "constant"
-"""The control that answers "no" to every row."""
+CONSTANT = "constant"  # the control that answers "no" to every row
 
 MINUS, STILL, ALL_ONES = "released-minus", "released-still", "released-all-ones"
 """The released projection with −1 as the answer of idle columns, with no step there, and with +1 for every weight."""
 
-REPAIRED = ", repaired"
-"""Ends the name of the case in which what keeps methods from training is repaired."""
+REPAIRED = ", repaired"  # ends the name of the case in which what keeps methods from training is repaired
 
 BC = ("bc-sgd", "bc-sign")
 
 DRAWN = Path(__file__).with_name("drawn_curves.json")
 """The curves in the notebooks' figures, read off by `benchmarks/tools/drawn_curves.py` of commit d83c8907."""
 
-OFFSET = 0.01
-"""Added to gᵀx before its sign is taken, so that 0 counts as positive."""
+OFFSET = 0.01  # added to gᵀx before its sign is taken, so that 0 counts as positive
 
-SMALL = 12
-"""Columns of at most so many inputs are answered exactly, by trying all vectors; others by local search."""
+SMALL = 12  # columns of at most so many inputs are answered exactly, by trying all vectors; others by local search
 
 
 class SignLayer(nn.Module):

@@ -18,14 +18,11 @@ FORMS = {"printed": "as printed", "kappa": "κ = 1", "spins": "nearest spins"}
 """The map Π: the equation as printed, with v scaled to κ = 1, and `Spins`, the ±1 vector nearest to the ridge's."""
 
 FUNCTIONS = ("linear", "quadratic")
-RATES = (0.01, 0.1, 1.0)
-"""Step sizes α; starts are uniform in [−1, 1]."""
+RATES = (0.01, 0.1, 1.0)  # step sizes α; starts are uniform in [−1, 1]
 
-STEPS = {0.01: 1500, 0.1: 600, 1.0: 300}
-"""Steps of a walk, by rate: many times the way across."""
+STEPS = {0.01: 1500, 0.1: 600, 1.0: 300}  # steps of a walk, by rate: many times the way across
 
-DECAYS = {"constant": "α", "decay": "α/√t"}
-"""Both sums diverge, as the theorem wants."""
+DECAYS = {"constant": "α", "decay": "α/√t"}  # both sums diverge, as the theorem wants
 
 SIZES = tuple((n, m) for n in (3, 6, 9, 12) for m in (1, 4, 12))
 

@@ -27,14 +27,11 @@ from qpsbgd_paper.framework.measurements import median_seconds
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, fit_classifier
 
-SHOWN_DIGITS = 5
-"""New digits that are shown with the network's answers: the first ones."""
+SHOWN_DIGITS = 5  # new digits that are shown with the network's answers: the first ones
 
-SHOWN_UNITS = 32
-"""Hidden units whose weights are shown, in rows of 8."""
+SHOWN_UNITS = 32  # hidden units whose weights are shown, in rows of 8
 
-CALLS = 400
-"""Single calls of which a time is the median: about 0.1 s per program."""
+CALLS = 400  # single calls of which a time is the median: about 0.1 s per program
 
 
 def look(*, hidden: int, epochs: int, seed: int) -> Result:

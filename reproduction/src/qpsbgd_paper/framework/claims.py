@@ -32,17 +32,13 @@ TEST = (
     "of the measured size with a power of 80 %"
 )
 
-_BOTH_SIDES, _ONE_SIDE = 0.975, 0.95
-"""Levels of Student's t for 95 % on both sides and on one."""
+_BOTH_SIDES, _ONE_SIDE = 0.975, 0.95  # levels of Student's t for 95 % on both sides and on one
 
-_POWER, _POWER_OF_TWO = 0.8, 0.9
-"""The level of one test, and of each of two that must both succeed."""
+_POWER, _POWER_OF_TWO = 0.8, 0.9  # the level of one test, and of each of two that must both succeed
 
-_ROUNDING = 1e-9
-"""Differences below this share of the figures are rounding errors."""
+_ROUNDING = 1e-9  # differences below this share of the figures are rounding errors
 
-_MOST_SEEDS = 10_000
-"""More than these are not worth a number."""
+_MOST_SEEDS = 10_000  # more than these are not worth a number
 
 
 @dataclass(frozen=True)
@@ -293,8 +289,7 @@ def _difference_text(difference: float, noise: float) -> str:
 
 def _over_cases(claim: Claim, line: str, values: Values) -> list[float]:
     figures = np.array([values[case, line, claim.metric] for case in claim.cases], dtype=float)
-    mean: list[float] = figures.mean(axis=0).tolist()
-    return mean
+    return figures.mean(axis=0).tolist()
 
 
 def _score(values: Sequence[float], better: int) -> float:

@@ -16,23 +16,18 @@ from qpsbgd_paper.framework.result_files import as_json
 from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Workers
 
-MOST_POINTS = 64
-"""Most points of a curve in a summary; the runs' own files hold every step."""
+MOST_POINTS = 64  # most points of a curve in a summary; the runs' own files hold every step
 
-MOST_EXTENSIONS = 2
-"""Most extensions of a grid whose best learning rate lies at its edge."""
+MOST_EXTENSIONS = 2  # most extensions of a grid whose best learning rate lies at its edge
 
 FINALISTS, FINALIST_SEEDS = 3, 10
 """The best points of a grid are compared again on more seeds: on two, five of 18 choices differed between machines."""
 
-Grids = dict[tuple[str, str], Grid]
-"""The options to choose from, by case and line."""
+Grids = dict[tuple[str, str], Grid]  # the options to choose from, by case and line
 
-Chosen = dict[tuple[str, str], Options]
-"""The options chosen, by case and line."""
+Chosen = dict[tuple[str, str], Options]  # the options chosen, by case and line
 
-Results = dict[str, Result]
-"""Results by the text of their jobs."""
+Results = dict[str, Result]  # results by the text of their jobs
 
 
 @dataclass(frozen=True)
@@ -181,7 +176,7 @@ class Comparison(Experiment):
         lines = {name: line for case in self.cases() for name, line in self.lines(case).items()}
         controls = [name for name, line in lines.items() if line.kind == "control"]
         higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
-        summary: dict[str, Any] = as_json(
+        return as_json(
             {
                 **self.heading(),
                 "seconds of training": round(seconds, 1),
@@ -194,7 +189,6 @@ class Comparison(Experiment):
                 "claims": [judged(claim, values, higher, controls=controls) for claim in self.claims()],
             }
         )
-        return summary
 
     def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """The runs at the chosen options with their results."""

@@ -109,5 +109,4 @@ class Study(Experiment):
         """The heading and what the results show."""
         results = [result for _, result in self.finished(folder=folder)]
         seconds = round(sum(result["seconds"] for result in results), 1)
-        found: dict[str, Any] = as_json({**self.heading(), "seconds of training": seconds, **self.shown(results)})
-        return found
+        return as_json({**self.heading(), "seconds of training": seconds, **self.shown(results)})

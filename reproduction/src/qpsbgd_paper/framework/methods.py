@@ -23,8 +23,7 @@ from qpsbgd_paper.framework.paid import PAID, with_record
 Options = dict[str, Any]
 Grid = tuple[Options, ...]
 Builder = Callable[[Layers, Options, int], Optimizer]
-SolverChoice = str | Options
-"""A solver's name, or its options with the name under "name"."""
+SolverChoice = str | Options  # a solver's name, or its options with the name under "name"
 
 SIMULATED_ANNEALER: Mapping[str, Any] = MappingProxyType({"name": "quantum-annealing", "sweeps": 16, "slices": 4})
 """One short read of simulated quantum annealing without repair: its errors stand in for those of a chip."""
@@ -45,8 +44,7 @@ virtual chip."""
 LITERAL: Mapping[str, str] = MappingProxyType({"qpsbgd-mean": "mean", "qpsbgd-sum": "sum"})
 """The lines of the same equation without any scale, with the mean and with the sum of the loss."""
 
-SCALES = (0.25, 1.0, 4.0)
-"""The κ among which the scale of v is chosen, beside the literal equation."""
+SCALES = (0.25, 1.0, 4.0)  # the κ among which the scale of v is chosen, beside the literal equation
 
 FROZEN, RANDOM = "frozen", "random"
 """The controls: binary layers that stay at their random signs, and new random signs at every step."""
@@ -262,8 +260,7 @@ BASELINES: Mapping[str, str] = MappingProxyType(
     {"bc-sgd": "BC (SGD)", "bc-sign": "BC (signSGD)", "bc-adam": "BC (Adam)", "proxquant": "ProxQuant"}
 )
 
-PAPER_BASELINES = ("bc-sgd", "bc-sign", "proxquant")
-"""Those that the paper compares with."""
+PAPER_BASELINES = ("bc-sgd", "bc-sign", "proxquant")  # those that the paper compares with
 
 
 def baselines(*, sgd: Grid, sign: Grid, adam: Grid, proxquant: Grid) -> dict[str, Line]:

@@ -8,8 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-PAID = ("dwave", "leap-hybrid")
-"""Solvers whose answers cost money."""
+PAID = ("dwave", "leap-hybrid")  # solvers whose answers cost money
 
 _FILES: ContextVar[Iterator[Path] | None] = ContextVar("files of the run's recordings", default=None)
 

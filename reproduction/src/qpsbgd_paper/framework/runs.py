@@ -25,8 +25,7 @@ from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
 Work = Callable[..., Result]
-_Outcome = tuple[Result, dict[str, str]]
-"""A result, and what it was made with."""
+_Outcome = tuple[Result, dict[str, str]]  # a result, and what it was made with
 
 _ONE_RUN = threading.Lock()
 """Held by the run of a cluster's worker: runs share torch's random numbers, so that a second one waits."""
@@ -228,8 +227,7 @@ def _read(path: Path, job: Settings) -> Result | None:
         raise DamagedRun(f"{path} is damaged, {error}") from error
     if _without_limits(content.get("settings")) != json.loads(json.dumps(_without_limits(job))):
         raise ValueError(f"{path} is not a result of this job: it was made with other settings; delete it")
-    result: Result = content["result"]
-    return result
+    return content["result"]
 
 
 def _without_limits(settings: Any) -> Any:

@@ -12,14 +12,10 @@ from qpsbgd_paper.report.styles import legend_columns, line_looks
 from qpsbgd_paper.report.summaries import Summary, grouped, line_labels, rows_of
 
 WIDTH = 7.2
-LOG_FROM = 10.0
-"""A positive axis that spans more than this factor is logarithmic, accuracies aside."""
-UNLIKE = 3.0
-"""Panels share a scale unless one needs this many times another's."""
-NOISY = 5.0
-"""Curves whose ups and downs add up to more than this many times their range are smoothed."""
-FEWEST_POINTS = 3
-"""A curve of fewer points says less than the table beside it."""
+LOG_FROM = 10.0  # a positive axis that spans more than this factor is logarithmic, accuracies aside
+UNLIKE = 3.0  # panels share a scale unless one needs this many times another's
+NOISY = 5.0  # curves whose ups and downs add up to more than this many times their range are smoothed
+FEWEST_POINTS = 3  # a curve of fewer points says less than the table beside it
 
 VERDICTS: Mapping[str, str] = {
     "yes": "#3d8b4f",

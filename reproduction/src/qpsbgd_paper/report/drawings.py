@@ -37,8 +37,7 @@ from qpsbgd_paper.report.curves import WIDTH
 from qpsbgd_paper.report.rendering import INK, tidy, wrapped
 from qpsbgd_paper.report.styles import PALETTE, RED, legend_columns
 
-Drawing = Mapping[str, Any]
-"""A figure, or a panel of one, as the module's docstring has it."""
+Drawing = Mapping[str, Any]  # a figure, or a panel of one, as the module's docstring has it
 
 _BLUE, _FAINT = "#2463ad", "#8b929a"
 _MANY_PARTS = 500

@@ -193,8 +193,7 @@ class ChipSolver(ServiceSolver):
         return {**super()._used(answers), "chip": self._chip_in_use().name}
 
 
-OWN_TILES = 8
-"""Most sizes of columns in a step that have tiles of their own: the first search for each takes seconds."""
+OWN_TILES = 8  # most sizes of columns in a step that have tiles of their own: the first search for each takes seconds
 SHARED_TILES = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160)
 """Sizes of the tiles that columns of more sizes share."""
 

@@ -41,7 +41,7 @@ class Chip:
     def of(cls, sampler: Any) -> Chip:
         """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`."""
         if isinstance(getattr(sampler, "chip", None), cls):
-            return sampler.chip  # type: ignore[no-any-return]
+            return sampler.chip
         return cls.read(sampler)
 
     @classmethod
@@ -82,7 +82,7 @@ class Chip:
 
     def description(self) -> dict[str, Any]:
         """All attributes in a form that fits into JSON; `Chip.from_description` is the way back."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:

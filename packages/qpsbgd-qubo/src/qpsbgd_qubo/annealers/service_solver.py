@@ -119,8 +119,7 @@ class ServiceSolver(Solver):
         label: Label of every problem on the service's dashboard; no part of a recording.
     """
 
-    name: ClassVar[str]
-    """The solver's name in `SOLVERS`."""
+    name: ClassVar[str]  # the solver's name in `SOLVERS`
 
     max_qpu_seconds: float | None = None
     ledger: Ledger | str | Path | None = field(default=None, repr=False)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BUSY_SECONDS = 30.0
-"""How long to wait for another process that changes the file, which takes milliseconds."""
+BUSY_SECONDS = 30.0  # how long to wait for another process that changes the file, which takes milliseconds
 _NOT_DAMAGED = ("locked", "readonly", "unable to open", "full", "disk I/O", "locking protocol")
 
 

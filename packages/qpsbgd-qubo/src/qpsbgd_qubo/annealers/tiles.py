@@ -106,8 +106,7 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Cli
     if spins not in chip.tilings:
         path = (cache_folder() / "tiles" if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
         chip.tilings[spins] = _load_or_search(chip, spins, path)
-    tiles: tuple[CliqueEmbedding, ...] = chip.tilings[spins]
-    return tiles
+    return chip.tilings[spins]
 
 
 def _load_or_search(chip: Chip, spins: int, path: Path) -> tuple[CliqueEmbedding, ...]:
@@ -132,8 +131,7 @@ def largest_clique(chip: Chip) -> int:
     """The spins of the largest clique on the chip."""
     if "largest" not in chip.tilings:
         chip.tilings["largest"] = int(_search_in_process(chip, None)[0])
-    largest: int = chip.tilings["largest"]
-    return largest
+    return chip.tilings["largest"]
 
 
 def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:

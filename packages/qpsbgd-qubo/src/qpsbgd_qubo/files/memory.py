@@ -6,8 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-SMALL = 2**30
-"""Bytes up to which nobody looks."""
+SMALL = 2**30  # bytes up to which nobody looks
 
 
 def check_memory(needed: int, what: str, instead: str) -> None:

@@ -96,8 +96,7 @@ def _frozen(label: Any) -> Hashable:
 def _dtype(name: Any, key: str) -> np.dtype[Any]:
     if name not in (_FLOATS if key == "dtype" else _INTEGERS):
         raise _damaged_file(f"the {key} is {name!r}")
-    dtype: np.dtype[Any] = np.dtype(name).newbyteorder("<")
-    return dtype
+    return np.dtype(name).newbyteorder("<")
 
 
 def _table(file: io.BytesIO, rows: int, columns: list[tuple[str, np.dtype[Any]]]) -> Array:

@@ -99,8 +99,7 @@ def make_solver(solver: Any, **options: Any) -> Solver:
     if missing:
         needed = " and ".join(f"--option {name}=… ({name}=… in Python)" for name in missing)
         raise ValueError(f"solver {solver!r} needs {needed}")
-    made: Solver = factory(**options)
-    return made
+    return factory(**options)
 
 
 def _hint(solver: object) -> str:

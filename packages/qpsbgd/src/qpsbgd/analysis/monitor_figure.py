@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from qpsbgd.analysis.monitor import Observation
 
-MOST_POINTS = 200
-"""Points of a line: of more steps, means over as many neighbours as it takes."""
+MOST_POINTS = 200  # points of a line: of more steps, means over as many neighbours as it takes
 
 
 class ShownFigure(Figure):

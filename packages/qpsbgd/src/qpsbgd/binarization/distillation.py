@@ -21,8 +21,7 @@ from qpsbgd.projections import Projection
 RATE, REAL_RATE = 0.001, 1e-3
 """Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
 reproduction/benchmarks/training/binarize.py."""
-SIMILARITIES = 5.0
-"""Weight of the batch's similarities in `embedding_loss`."""
+SIMILARITIES = 5.0  # weight of the batch's similarities in `embedding_loss`
 
 Loss = Callable[[Any, Any], Tensor]
 

@@ -15,10 +15,8 @@ import itertools
 import torch
 from torch import Tensor
 
-AT_ONCE = 16
-"""Inputs whose errors are passed on one by one; between more of them, products do it."""
-PENALTY, RELAXATION = 0.5, 1.6
-"""ρ for inputs of size one, and the over-relaxation of the steps of `Range`."""
+AT_ONCE = 16  # inputs whose errors are passed on one by one; between more of them, products do it
+PENALTY, RELAXATION = 0.5, 1.6  # ρ for inputs of size one, and the over-relaxation of the steps of `Range`
 
 
 class Feedback:

@@ -23,8 +23,7 @@ PATIENCE, SHORT_PATIENCE = 100, 25
 
 Twice as many save less than 0.3 % of what is lost.
 """
-TENURE = 2
-"""Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
+TENURE = 2  # moves for which a flip is tabu at least; short, as for all correlated inputs of layers
 MOST_REFITS = 10
 """Searches before the first kick, with the scale refitted after each, that end by themselves: for safety."""
 

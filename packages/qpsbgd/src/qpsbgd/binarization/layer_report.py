@@ -10,8 +10,7 @@ from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.files.visible import visible
 
 _HEAD = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
-MOST_NAMED = 4
-"""Parts that stay real-valued and are named in the last line."""
+MOST_NAMED = 4  # parts that stay real-valued and are named in the last line
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,10 @@ from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
-SLOW = 10.0
-"""Seconds from which on a warning tells the time before."""
+SLOW = 10.0  # seconds from which on a warning tells the time before
 NO_ROWS = "no calibration batch has any rows for it"
 
-Reader = BinaryLinear | BinaryConvNd
-"""A binary layer that makes rows of a real one's inputs and outputs."""
+Reader = BinaryLinear | BinaryConvNd  # a binary layer that makes rows of a real one's inputs and outputs
 
 
 @dataclass(frozen=True)

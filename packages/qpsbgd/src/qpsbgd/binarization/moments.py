@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-AT_ONCE = 2048
-"""Rows whose products are summed in one go."""
-BLOCK = 256
-"""Inputs whose products with those after them are made at once: the others are the same ones mirrored."""
+AT_ONCE = 2048  # rows whose products are summed in one go
+BLOCK = 256  # inputs whose products with those after them are made at once: the others are the same ones mirrored
 
 
 class NotFinite(ValueError):

@@ -36,10 +36,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.conversion import is_converted, is_transposed
 
-MOST_KEPT = 4 * 2**30
-"""Bytes of outputs that are kept at most; what is beyond is computed again."""
-LEAST_SCALE = 1e-3
-"""Channels that a norm scales down below this share of the largest make up for nothing."""
+MOST_KEPT = 4 * 2**30  # bytes of outputs that are kept at most; what is beyond is computed again
+LEAST_SCALE = 1e-3  # channels that a norm scales down below this share of the largest make up for nothing
 
 WHOLE = -1
 

@@ -30,12 +30,9 @@ RIDGES = (0.03, 0.1)
 Less passes errors on to weights that are at the end of the range already, more ignores correlations: half
 of them loses 0.7 % less energy, twice as much 1.7 % more.
 """
-STEPS = (10, 4, 4)
-"""Steps towards the range before each feedback within it; scales are refitted in between."""
-SWEEPS = 4
-"""Times that several planes take turns; each gets its share of the kicks in every turn."""
-TURNS = 4
-"""Times that another solver answers the family of a single plane, with scales refitted in between."""
+STEPS = (10, 4, 4)  # steps towards the range before each feedback within it; scales are refitted in between
+SWEEPS = 4  # times that several planes take turns; each gets its share of the kicks in every turn
+TURNS = 4  # times that another solver answers the family of a single plane, with scales refitted in between
 
 
 @dataclass(frozen=True)
@@ -163,5 +160,4 @@ def best_scales(grams: Tensor, sides: Tensor) -> Tensor:
     """The solutions (…, bits) of systems (…, bits, bits), which may be singular, for right-hand sides (…, bits)."""
     # Two equal planes share their scale instead of making the system singular.
     diagonal = grams.diagonal(dim1=-2, dim2=-1) * 1e-9 + 1e-300
-    scales: Tensor = torch.linalg.solve(grams + torch.diag_embed(diagonal), sides)
-    return scales
+    return torch.linalg.solve(grams + torch.diag_embed(diagonal), sides)

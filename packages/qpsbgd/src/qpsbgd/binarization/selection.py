@@ -11,8 +11,7 @@ from torch import nn
 from qpsbgd.nn.conversion import is_converted, listed, outer_layers, reasons_to_stay
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
-Texts = dict[nn.Module, str]
-"""Names of layers, or reasons to leave them."""
+Texts = dict[nn.Module, str]  # names of layers, or reasons to leave them
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from qpsbgd.nn import sign
 
 Rows = Callable[[bool], Iterator[tuple[Tensor, Tensor | None]]]
 """Makes all rows of a layer's inputs, part by part, the same ones every time; if asked, with their targets."""
-SWEEPS = 3
-"""Sweeps of the search over all blocks: the loss of one falls from 2.3 to 1.03 times that of the whole layer."""
+SWEEPS = 3  # sweeps of the search over all blocks: the loss of one falls from 2.3 to 1.03 times that of the whole layer
 MOST_KEPT = 2 * 2**30
 """Bytes of Q_kk that are kept from one sweep to the next; those beyond are made again, which takes most of the time."""
-LEAST_AT_ONCE = 64
-"""Rows of a pass that are taken together at least, whatever memory they need."""
+LEAST_AT_ONCE = 64  # rows of a pass that are taken together at least, whatever memory they need
 
 
 def rows_at_once(inputs: int, most_inputs: int) -> int:

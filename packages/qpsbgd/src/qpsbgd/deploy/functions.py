@@ -22,8 +22,7 @@ from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale
 
-BATCH = object()
-"""The size of the batch dimension, which stays free."""
+BATCH = object()  # the size of the batch dimension, which stays free
 
 
 class _Functions:

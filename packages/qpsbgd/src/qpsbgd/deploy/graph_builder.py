@@ -21,8 +21,7 @@ from qpsbgd_runtime.operations import Array, Clip, Operation, Reshape, Shape, Si
 from qpsbgd_runtime.tensor_operations import Activation, Combine, Softmax
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 
-LOWEST = -3e38
-"""Stands for −∞ before a softmax: finite in float32, and nothing is left of it behind."""
+LOWEST = -3e38  # stands for −∞ before a softmax: finite in float32, and nothing is left of it behind
 
 
 @dataclass(eq=False)

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from qpsbgd.deploy.modules import SKIPPED
 from qpsbgd_runtime.operations import Shape
 
-_SAME = ("detach", "dropout", "dropout1d", "dropout2d")
-"""Functions that return their argument itself, in evaluation."""
+_SAME = ("detach", "dropout", "dropout1d", "dropout2d")  # functions that return their argument itself, in evaluation
 _CASTS = ("contiguous", "float", "to", "type")
 """Functions that return their argument itself or a copy, which its layout and type decide."""
 _VIEWS = (

@@ -23,11 +23,9 @@ try:
 except ImportError as error:
     raise ImportError("ONNX files need onnx: pip install 'qpsbgd[onnx]'") from error
 
-OPSET, IR_VERSION = 19, 9
-"""19: padding mode "wrap". Both are read by onnxruntime since 1.16."""
+OPSET, IR_VERSION = 19, 9  # 19: padding mode "wrap". Both are read by onnxruntime since 1.16
 
-QONNX = "qonnx.custom_op.general"
-"""The domain of QONNX's operators."""
+QONNX = "qonnx.custom_op.general"  # the domain of QONNX's operators
 
 _PADDING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 

@@ -28,8 +28,7 @@ from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.operations import Operation, Shape
 
-_ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
-"""Modules of torch's own that are traced."""
+_ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)  # modules of torch's own that are traced
 
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 

@@ -89,5 +89,4 @@ def _mixed(name: str, shape: Shape, function: Callable[[int, Tensor], Tensor]) -
 
 
 def _whole(places: Tensor) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = places[0, 0].round().to(torch.int32).numpy()
-    return found
+    return places[0, 0].round().to(torch.int32).numpy()

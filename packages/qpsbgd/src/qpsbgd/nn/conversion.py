@@ -31,8 +31,7 @@ _WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase,
 _REAL = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, BinaryLayer, ParametrizationList, NonDynamicallyQuantizableLinear)
 """Modules with more than vectors that are not named: tables, norms, and parts of modules that are named themselves."""
 ADAPTER = "it is an adapter of another layer; merge it first if it is to become binary"
-_BLOCK = re.compile(r"\d+\.")
-"""In names, the number of a block."""
+_BLOCK = re.compile(r"\d+\.")  # in names, the number of a block
 
 
 def convert(

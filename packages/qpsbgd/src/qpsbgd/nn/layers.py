@@ -172,8 +172,7 @@ class BinaryLayer(nn.Module, ABC):
                 output = output + self._per_channel(self.bias)
         if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
             if torch.compiler.is_compiling() and not self.tape.sharded:
-                copied: Tensor = watched(output, x, self.weight.detach())  # a hook would break the graph
-                return copied
+                return watched(output, x, self.weight.detach())  # a hook would break the graph
             if torch.compiler.is_compiling() or torch._C._get_tracing_state() is None:
                 self.tape.watch(self, x, output)
         return output
@@ -319,8 +318,7 @@ class BinaryLayer(nn.Module, ABC):
 
 def saved_options(mark: Tensor) -> dict[str, Any]:
     """The options in a layer's mark: its bits, the kind of its scale, and its gain."""
-    options: dict[str, Any] = json.loads(bytes(mark.tolist()))
-    return options
+    return json.loads(bytes(mark.tolist()))
 
 
 def label_layers(model: nn.Module) -> None:

@@ -30,8 +30,7 @@ def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None)
         # Exactly values + 0. Plain operations, unlike an autograd function, can be traced, saved and vectorised.
         through = latent if unit is None else unit * latent
         return values + (through - through.detach())
-    through_values: Tensor = _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
-    return through_values
+    return _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
 
 
 class _StraightThrough(torch.autograd.Function):

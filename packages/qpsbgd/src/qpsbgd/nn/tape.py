@@ -274,8 +274,7 @@ def _weak_hook(method: Callable[[], None]) -> Callable[[Tensor], None]:
         if (call := weak()) is not None:
             call()
 
-    marked: Callable[[Tensor], None] = unserializable_hook(hook)  # type: ignore[no-untyped-call]
-    return marked
+    return unserializable_hook(hook)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -26,8 +26,7 @@ from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, P
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `Network.rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
-SGD_RATE = 1.0
-"""The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
+SGD_RATE = 1.0  # the default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]
 RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {"adam": (3e-3, 0.0, 0.05), "sgd": (0.1, 0.9, 5e-4), "muon": (0.02, 0.95, 0.0)}
 )

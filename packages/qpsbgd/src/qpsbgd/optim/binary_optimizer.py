@@ -24,8 +24,7 @@ from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
 
-_CALLER = 5
-"""Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
+_CALLER = 5  # stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`
 
 
 class BinaryOptimizer(Optimizer):
@@ -42,8 +41,7 @@ class BinaryOptimizer(Optimizer):
     is given. Groups that are added later join the schedule where it is.
     """
 
-    trains_latent: ClassVar[bool] = False
-    """Whether layers compute with their real weights in training."""
+    trains_latent: ClassVar[bool] = False  # whether layers compute with their real weights in training
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     """Called with every layer that a step moves and the figures of its projection, if it has one."""
 

@@ -19,8 +19,7 @@ from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE
 _FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
 _START = len(_FORMAT) + hashlib.sha256().digest_size
 _ADVICE = "restore a copy of it, or delete it to start over"
-_MOST_STEPS = 2**53
-"""More than any run makes: a larger number of steps is a damaged one."""
+_MOST_STEPS = 2**53  # more than any run makes: a larger number of steps is a damaged one
 
 
 class Checkpoint:

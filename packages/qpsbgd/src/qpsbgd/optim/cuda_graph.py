@@ -18,10 +18,8 @@ from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.projections import Direction
 
-_MOST_GRAPHS = 8
-"""Other combinations of layers run as they are: capturing in turns would take longer than it saves."""
-_WORTH_IT = 4
-"""Steps of the same shapes after which they get a graph: rare shapes are not worth one."""
+_MOST_GRAPHS = 8  # other combinations of layers run as they are: capturing in turns would take longer than it saves
+_WORTH_IT = 4  # steps of the same shapes after which they get a graph: rare shapes are not worth one
 _MOST_SEEN = 1000
 
 

@@ -20,24 +20,17 @@ from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGAT
 
 @dataclass(frozen=True, kw_only=True)
 class OptionRules:
-    """How one kind of optimiser completes and checks the options of its parameter groups.
-
-    Attributes:
-        optimizer: The name of the kind.
-        norms: Whether the network has norms.
-        scale_rate_factor: The factor on the rate of learned scales, by depth.
-        given: The names of the options that the user has given.
-    """
+    """How one kind of optimiser completes and checks the options of its parameter groups."""
 
     checks: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
     )
     """The values that options may have, by name."""
 
-    optimizer: str
-    norms: bool
-    scale_rate_factor: float
-    given: frozenset[str]
+    optimizer: str  # the name of the kind
+    norms: bool  # whether the network has norms
+    scale_rate_factor: float  # the factor on the rate of learned scales, by depth
+    given: frozenset[str]  # the names of the options that the user has given
 
     @classmethod
     def of(cls, options: Mapping[str, Any], network: Network, optimizer: str, **more: Any) -> OptionRules:

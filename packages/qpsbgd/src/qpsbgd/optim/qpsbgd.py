@@ -30,8 +30,7 @@ from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
 
-_RANGES = 2.0
-"""clip="range": the bound of the latent weights in initial ranges."""
+_RANGES = 2.0  # clip="range": the bound of the latent weights in initial ranges
 
 
 class QPSBGD(BinaryOptimizer):

@@ -32,10 +32,8 @@ _OURS = {
 
 _PATIENCE = 2
 """Steps, after the first, in which another optimiser has to change a parameter; then it is taken to have none."""
-_NAMED = 4
-"""Parameters that a message names; of the others it says how many there are."""
-_TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)
-"""torch's own kinds that take sparse gradients beside others."""
+_NAMED = 4  # parameters that a message names; of the others it says how many there are
+_TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)  # torch's own kinds that take sparse gradients beside others
 
 
 class RealPart:

@@ -14,8 +14,7 @@ _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
 4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
 
-_SILENT_STEPS = 10
-"""Steps after which a layer that has never recorded anything is reported."""
+_SILENT_STEPS = 10  # steps after which a layer that has never recorded anything is reported
 
 
 class Recorder:

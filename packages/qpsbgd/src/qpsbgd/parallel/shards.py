@@ -30,8 +30,7 @@ def is_sharded(tensor: Tensor | None) -> bool:
 
 def local(tensor: Any) -> Tensor:
     """This rank's part of a sharded tensor; any other tensor as it is."""
-    part: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
-    return part
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def check_shards(layer: BinaryLayer, ranks: int) -> None:
@@ -64,10 +63,9 @@ def _as_dtensor(value: Tensor, weight: Any, dim: int) -> Tensor:
 
     shape = (*value.shape[:dim], weight.shape[0], *value.shape[dim + 1 :])
     strides = torch.empty(shape, device="meta").stride()
-    sharded: Tensor = DTensor.from_local(
+    return DTensor.from_local(
         value.contiguous(), weight.device_mesh, [Shard(dim)], run_check=False, shape=torch.Size(shape), stride=strides
     )
-    return sharded
 
 
 def saved_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
@@ -144,7 +142,4 @@ def _memory_for(stored: Any, weight: Any, dims: Mapping[str, int], name: str) ->
         return torch.empty(stored.size, dtype=dtype, device=weight.device)
     from torch.distributed.tensor import Shard, zeros
 
-    memory: Tensor = zeros(
-        stored.size, dtype=dtype, device_mesh=weight.device_mesh, placements=[Shard(dims.get(name, 0))]
-    )
-    return memory
+    return zeros(stored.size, dtype=dtype, device_mesh=weight.device_mesh, placements=[Shard(dims.get(name, 0))])

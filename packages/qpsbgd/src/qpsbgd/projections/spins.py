@@ -31,11 +31,9 @@ from qpsbgd_qubo.solvers.search.warm_start import use_cold_start
 
 _PREPARED = ("couplings", "reach")
 """What follows from the system alone in the state of a warm solver: computed again after a restart."""
-_WARM = ("spins", "signs", "coupling_fields")
-"""Where its search ended: saved."""
+_WARM = ("spins", "signs", "coupling_fields")  # where its search ended: saved
 
-_BRANCHES = 8
-"""Searches of layers that a GPU makes at a time; each branch has memory of its own."""
+_BRANCHES = 8  # searches of layers that a GPU makes at a time; each branch has memory of its own
 
 
 @dataclass(eq=False)

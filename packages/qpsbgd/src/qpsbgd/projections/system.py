@@ -108,8 +108,7 @@ class System:
         """A by block."""
         if self.state.matrix is None:
             self.state.matrix = system_matrix(self.state.gram, self.state.penalty, self.blocks)
-        matrix: Tensor = self.state.matrix
-        return matrix
+        return self.state.matrix
 
     @property
     def inverse(self) -> Tensor:
@@ -119,8 +118,7 @@ class System:
                 self.state.inverse = inverse(self.state.gram, self.state.penalty, self.blocks, sure=self.sure)
             except ValueError as error:
                 raise ValueError(f"{self.layer}: {error}") from error
-        inverted: Tensor = self.state.inverse
-        return inverted
+        return self.state.inverse
 
     @property
     def sure(self) -> bool:

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from qpsbgd.sklearn.estimator import BinaryNetworkEstimator, Rows, WeightedRows, dense
 
-_LEAST_SHARE = 1e-4
-"""Least share of a class when the outputs' first biases are set."""
+_LEAST_SHARE = 1e-4  # least share of a class when the outputs' first biases are set
 
 
 @final
@@ -171,5 +170,4 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     def _likeliest(self, outputs: Tensor) -> Rows:
         if self._several:
             return (outputs > 0).numpy().astype(int)
-        found: Rows = self.classes_[outputs.argmax(1).numpy()]
-        return found
+        return self.classes_[outputs.argmax(1).numpy()]

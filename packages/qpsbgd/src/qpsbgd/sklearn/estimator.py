@@ -35,8 +35,7 @@ FLOATS = (np.float64, np.float32)
 STEPS, STEPS_PER_ROW, EPOCHS = (100, 320), 0.64, 26
 """By default at least that many steps per row, within these bounds, and at least that many epochs: at most three times
 the time of scikit-learn's MLP, with scores at least as good (reproduction/benchmarks/training/estimators.py)."""
-CHUNK = 8192
-"""Rows that pass through the network at once where no gradients are needed."""
+CHUNK = 8192  # rows that pass through the network at once where no gradients are needed
 _MOST_REPEATS = 8
 """Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
 
@@ -88,8 +87,7 @@ class ScaledColumns(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B, n) → (B, n)."""
-        scaled: Tensor = (rows - self._mean) / self._variance.sqrt() * self.weight
-        return scaled
+        return (rows - self._mean) / self._variance.sqrt() * self.weight
 
 
 @final

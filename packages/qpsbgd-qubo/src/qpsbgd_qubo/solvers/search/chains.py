@@ -70,8 +70,7 @@ class SparseModel:
     def energy(self, spins: Array) -> float:
         """The energy of spins (n,) int8, without a constant."""
         none, now = np.empty((0, len(spins)), np.int8), np.ones(1, np.uint8)
-        energy: float = kernels.harvest(self.rows, self.linear, self.thresholds, none, spins.copy(), now)
-        return energy
+        return kernels.harvest(self.rows, self.linear, self.thresholds, none, spins.copy(), now)
 
     def merge(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
         """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""

@@ -28,8 +28,7 @@ class Landscape:
 
     def fields(self, spins: Array) -> Array:
         """The local fields of `spins`, both of shape (n, m)."""
-        fields: Array = self.linear + self.couplings @ spins
-        return fields
+        return self.linear + self.couplings @ spins
 
 
 def hollow_couplings(quadratic: Any) -> tuple[Any, Any]:
