@@ -80,9 +80,6 @@ def real_floats(value: Any) -> Any:
     """A copy as a tensor, or of anything else as an array by rows, in float32 or float64.
 
     Half precision and integers are converted.
-
-    Raises:
-        ValueError: The numbers are complex, or not numbers.
     """
     if is_tensor(value):
         value = value.detach().clone()

@@ -184,11 +184,7 @@ def _assignments(problems: Sequence[Problem], solver: Solver, parallel: Callable
 
 
 def assignment(problem: Problem, solver: Solver) -> Assignment:
-    """The solver's answer; problems are made dense for solvers that need that.
-
-    Raises:
-        TooLargeError: It has too many variables for that.
-    """
+    """The solver's answer; problems are made dense for solvers that need that."""
     solver = solver.for_problems()
     if isinstance(solver, ModelSolver):
         return Assignment(problem, *solver.answer(problem.model))

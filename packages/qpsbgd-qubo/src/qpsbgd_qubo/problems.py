@@ -142,12 +142,7 @@ def model_problem(
 
 
 def check_variables(num_variables: int, *, entries: int | None = None) -> int:
-    """The number itself, if a problem may have that many variables, and a file that many for so few entries.
-
-    Raises:
-        ValueError: There is no variable.
-        TooLargeError: There are more than `MAX_VARIABLES`, or far more than entries.
-    """
+    """The number itself, if a problem may have that many variables, and a file that many for so few entries."""
     if num_variables < 1:
         raise ValueError("a problem must have at least one variable, but this one has none")
     if num_variables > MAX_VARIABLES:

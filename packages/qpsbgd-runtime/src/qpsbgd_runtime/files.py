@@ -17,9 +17,6 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A symbolic link stays, and the file that it points to is replaced. A new file gets the permissions that the umask
     allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
-
-    Raises:
-        OSError: The file cannot be written; the message says why and names `path`.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)

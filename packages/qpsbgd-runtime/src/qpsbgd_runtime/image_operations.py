@@ -27,11 +27,7 @@ class Window:
     mode: str = "zeros"  # what is added, one of `MODES`. Pools leave out what is added
 
     def taps(self, image: Shape) -> list[Array]:
-        """For each dimension the index (positions, window) of the image's pixel, or −1 where zeros are added.
-
-        Raises:
-            ValueError: The window does not fit the image.
-        """
+        """For each dimension the index (positions, window) of the image's pixel, or −1 where zeros are added."""
         pairs = zip(image, self.positions(image), strict=True)
         return [self._taps(size, count, dimension) for dimension, (size, count) in enumerate(pairs)]
 

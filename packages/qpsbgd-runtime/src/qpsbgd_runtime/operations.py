@@ -137,11 +137,7 @@ class Operation:
         yield from ()
 
     def result(self, *values: Value) -> Value:
-        """What comes out of what goes in.
-
-        Raises:
-            ValueError: The operation does not take these values.
-        """
+        """What comes out of what goes in."""
         if self.count not in (None, len(values)):
             raise ValueError(f"{self} takes {'one input' if self.count == 1 else 'two inputs'}, got {len(values)}")
         for value in values:
@@ -150,11 +146,7 @@ class Operation:
         return Value(self.gives or values[0].kind, self.shape_after(*(value.shape for value in values)))
 
     def shape_after(self, *shapes: Shape) -> Shape:
-        """The shape of what comes out for one sample, of values of these shapes.
-
-        Raises:
-            ValueError: The operation does not take them.
-        """
+        """The shape of what comes out for one sample, of values of these shapes."""
         try:
             return self._shape(*shapes)
         except ValueError as error:

@@ -34,11 +34,7 @@ _PARTS: dict[str, type[Any]] = {"Steps": Steps, "Weights": Weights, "Window": Wi
 
 
 def save(model: PackedModel, path: Path) -> None:
-    """Write the model; the file is complete, and one that `load` takes, or not there at all.
-
-    Raises:
-        ValueError: The model cannot be read again.
-    """
+    """Write the model; the file is complete, and one that `load` takes, or not there at all."""
     tensors: dict[str, Array] = {}
     written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(model.operations)]
     content: dict[str, Any] = {"version": VERSION, "input_shape": model.input_shape, "operations": written}

@@ -39,11 +39,7 @@ class Stage(NamedTuple):
 
 
 def walk(operations: Sequence[Operation], shape: Shape) -> list[Stage]:
-    """Every operation with what goes in and what comes out, for samples of a shape.
-
-    Raises:
-        ValueError: An operation does not fit what goes in, or a sample would need more memory than is reasonable.
-    """
+    """Every operation with what goes in and what comes out, for samples of a shape."""
     values, stages = [ops.Value("real", shape)], []
     last = last_uses(operations)
     numbers, taps = math.prod(shape), 0

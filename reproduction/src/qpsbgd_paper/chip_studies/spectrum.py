@@ -100,10 +100,6 @@ def spectral_gap(
     columns, are a direct sum: they do not act on each other, and the gap is the smallest of theirs at every s. (In
     the spectrum of the whole, which `direct_sum` gives, levels may cross if columns have several ground states.) A
     crossing that is much narrower than the grid can be missed.
-
-    Raises:
-        ValueError: There are too many spins; all states have the same energy; or a problem without the symmetry of
-            `levels` has more than 95 ground states and more than 10 spins.
     """
     parts = [problem] if isinstance(problem, Ising) else list(problem)
     spectra = [_spectrum(part) for part in parts]

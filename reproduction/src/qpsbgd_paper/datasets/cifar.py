@@ -44,11 +44,7 @@ def load_cifar10(*, data: Path | None = None) -> LabelledImages:
 
 
 def find_images(*, data: Path | None = None) -> Path | None:
-    """Where the images are: an archive whose checksum is right, a folder or a file of arrays; None where they are not.
-
-    Raises:
-        ValueError: The archive in a folder that was named is not the published one.
-    """
+    """Where the images are: an archive with the right checksum, a folder or a file of arrays, or None."""
     folder, ours = data_folder(data)
     archive, flat = folder / ARCHIVE, folder / Path(ARCHIVE).name
     for path in (archive, flat):

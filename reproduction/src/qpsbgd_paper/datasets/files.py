@@ -57,11 +57,6 @@ def locate(name: str, *, data: Path | None = None) -> Path:
     Args:
         name: As in `FILES`, such as "mnist/train-images-idx3-ubyte.gz".
         data: The data folder; None is the one in `QPSBGD_DATA`, or else the user's cache.
-
-    Raises:
-        FileNotFoundError: The named folder lacks the file.
-        ValueError: The checksum of the file in the named folder is wrong, or there is no published file of this name.
-        OSError: The download failed.
     """
     file = find(name)
     folder, ours = data_folder(data)
@@ -87,9 +82,6 @@ def fetch(name: str, *, data: Path | None = None) -> Path:
     Args:
         name: As in `FILES`.
         data: The folder to fill; None is the user's cache, whatever `QPSBGD_DATA` says.
-
-    Raises:
-        OSError: No origin gave the file.
     """
     file = find(name)
     path = (cache_folder() if data is None else data.expanduser()) / name

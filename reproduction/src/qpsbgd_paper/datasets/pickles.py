@@ -25,11 +25,7 @@ ARRAYS: Classes = MappingProxyType(
 
 
 def unpickled(file: BinaryIO, *, classes: Classes = ARRAYS) -> Any:
-    """The content of a pickle of Python 2 or 3.
-
-    Raises:
-        UnpicklingError: It names something that is not in `classes`, or is no complete pickle.
-    """
+    """The content of a pickle of Python 2 or 3."""
     try:
         return _Unpickler(file, classes).load()
     except pickle.UnpicklingError:

@@ -39,11 +39,7 @@ LONG: Mapping[str, str] = {"cifar": "qpsbgd_paper.experiments.cifar:Cifar"}
 
 
 def make_experiment(name: str) -> Experiment:
-    """The experiment of that name at its full size.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
+    """The experiment of that name at its full size."""
     known = {**EXPERIMENTS, **LONG}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

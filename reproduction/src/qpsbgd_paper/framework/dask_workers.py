@@ -26,10 +26,6 @@ def dask_workers(address: str) -> Iterator[Workers]:
     Nothing is read from or written to a disk that the workers share. A worker that is lost costs what it was doing:
     Dask gives that job to another one. Workers may come and go. At the end of the `with` block, what has not begun is
     cancelled; what runs ends on its worker, and its result is dropped.
-
-    Raises:
-        ConnectionError: There is no scheduler, or it has no workers.
-        RuntimeError: A worker has no qpsbgd or another version.
     """
     try:
         client = dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

@@ -96,9 +96,6 @@ def csv_rows(experiment: Experiment, *, folder: Path) -> Iterator[list[Any]]:
 
     Options, and settings that have no column, are JSON. Curves and other lists are left out: the runs' own files in
     `folder` hold them.
-
-    Raises:
-        FileNotFoundError: Some runs are not done yet.
     """
     for job, result in experiment.finished(folder=folder):
         known = {name: job.get(name, "") for name in ("case", "line", "seed")}

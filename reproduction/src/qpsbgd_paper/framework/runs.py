@@ -111,12 +111,7 @@ def run_jobs(
 
 
 def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
-    """The results of jobs that are done, in their order.
-
-    Raises:
-        FileNotFoundError: Some are not done yet.
-        DamagedRun: The file of one is damaged.
-    """
+    """The results of jobs that are done, in their order."""
     try:
         found = [_read(_path(folder, work, job), job) for job in jobs]
     except DamagedRun as error:

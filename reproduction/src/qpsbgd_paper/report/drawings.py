@@ -48,11 +48,7 @@ _COLOURS = {
 
 
 def plot_panels(figure: Drawing) -> Figure:
-    """The figure, one panel beside the other.
-
-    Raises:
-        ValueError: The figure is not as the module's docstring has it.
-    """
+    """The figure, one panel beside the other."""
     kind, panels = figure["kind"], figure["panels"]
     try:
         columns = min(figure.get("columns") or (2 if len(panels) in (2, 4) else 3), len(panels))

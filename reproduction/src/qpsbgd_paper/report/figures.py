@@ -33,9 +33,6 @@ def pictures(summary: Summary) -> dict[str, Picture]:
     """Every series and every figure of an experiment, by name.
 
     The first series has the experiment's name, others `<experiment>-<series>`, a figure `<experiment>-<name>`.
-
-    Raises:
-        ValueError: Two figures would have one name.
     """
     experiment = summary["experiment"]
     found: dict[str, Picture] = {}

@@ -39,9 +39,6 @@ def page(
         title: Title of the page.
         intro: Plain text that explains words, folded; an empty line begins a new paragraph.
         drawn: The `pictures` of the summaries, where the caller has them already.
-
-    Raises:
-        ValueError: One of the figures cannot be drawn.
     """
     lead = claims_sentence(summaries)
     drawn = drawn or [pictures(summary) for summary in summaries]

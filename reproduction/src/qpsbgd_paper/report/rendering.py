@@ -38,11 +38,7 @@ _DPI = {"svg": 120, "png": 160, "pdf": 160}  # in an SVG, of the pictures inside
 
 
 def image(draw: Callable[[], Figure], kind: str) -> bytes:
-    """The figure that `draw` returns, drawn with our settings, as one of `KINDS`.
-
-    Raises:
-        ValueError: It cannot be drawn, such as one whose axes would end beyond the largest float.
-    """
+    """The figure that `draw` returns, drawn with our settings, as one of `KINDS`."""
     data = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
         try:

@@ -19,12 +19,7 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECA
 
 
 def file_name(*parts: str) -> str:
-    """The parts joined by hyphens: a name for a file, without an ending.
-
-    Raises:
-        ValueError: A part is empty, longer than 64 characters, or has other characters than A–Z, a–z, 0–9, ".", "_"
-            and "-", such as those that lead out of a folder, or is a device of Windows, such as "con".
-    """
+    """The parts joined by hyphens: a name for a file, without an ending."""
     for part in parts:
         if not _NAME.fullmatch(part) or _DEVICES.fullmatch(part):
             shown = repr(part if len(part) <= 80 else f"{part[:80]}…")
@@ -162,11 +157,7 @@ _FORMAT = TypeAdapter(SummaryFile)
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The results in a JSON file.
-
-    Raises:
-        ValueError: The file is damaged, or is not a result of `qpsbgd run`; the message names it.
-    """
+    """The results in a JSON file."""
     try:
         content = without_checksum(path.read_bytes())
         check(content)

@@ -168,12 +168,7 @@ class ServiceSolver(Solver):
         return self._solve_all([family])[0]
 
     def _solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The best read of every column of every family, from as few submissions as hold them all.
-
-        Raises:
-            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
-            ValueError: A family is wider than the service can take.
-        """
+        """The best read of every column of every family, from as few submissions as hold them all."""
         if not families:
             return []
         with self._session.exclusive():

@@ -32,11 +32,7 @@ def with_checksum(content: Mapping[str, Any]) -> bytes:
 
 
 def without_checksum(data: bytes) -> dict[str, Any]:
-    """What `with_checksum` was given.
-
-    Raises:
-        ValueError: There is no checksum, or it does not fit; the message can follow "FILE is damaged: ".
-    """
+    """What `with_checksum` was given."""
     seal = _SEAL.match(data)
     if seal is None:
         raise ValueError('it must begin with {"sha256": and the checksum of what follows')

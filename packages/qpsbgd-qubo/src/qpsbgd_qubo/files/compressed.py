@@ -37,10 +37,6 @@ class Arrays(Mapping[str, Array]):
     Args:
         file: The archive, open as long as arrays are loaded.
         most: Bytes that all arrays together may take; a file that is larger itself may have its own size.
-
-    Raises:
-        ValueError: It is not an archive of real arrays, or is damaged.
-        MemoryError: The arrays take more than `most` bytes.
     """
 
     def __init__(self, file: IO[bytes], *, most: int = MOST_BYTES) -> None:

@@ -22,11 +22,7 @@ SOLVERS = (*OWN, *(name for name in OTHERS if name not in OWN))
 
 
 def solver_class(name: str) -> type[Solver]:
-    """The class of the solver of this name. Its module, and the packages that it needs, are loaded here.
-
-    Raises:
-        ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
-    """
+    """The class of the solver of this name. Its module, and the packages that it needs, are loaded here."""
     found: type[Solver]
     match name:
         case "auto":

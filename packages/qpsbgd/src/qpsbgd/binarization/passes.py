@@ -334,9 +334,6 @@ def arguments(model: nn.Module, batch: Any) -> Any:
 
     A batch of a DataLoader may hold more, such as targets: of a tuple or list, as many parts count as `forward` has
     positional parameters, and of a mapping those that it has by name.
-
-    Raises:
-        TypeError: `forward` has none of a mapping's names.
     """
     if not isinstance(batch, Mapping | tuple | list):
         return batch

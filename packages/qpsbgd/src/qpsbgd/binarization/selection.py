@@ -24,11 +24,7 @@ class Selection:
 
 
 def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int], first: bool, last: bool) -> Selection:
-    """The layers to binarise, by the options of `binarize` and how often a pass calls each module, in its order.
-
-    Raises:
-        ValueError: A layer that was named cannot be binarised, or there is nothing to do.
-    """
+    """The layers to binarise, by the options of `binarize` and how often a pass calls each module, in its order."""
     named = dict(model.named_modules())
     candidates = {module: name for name, module in named.items() if is_converted(module)}
     reasons = reasons_to_stay(model, named)

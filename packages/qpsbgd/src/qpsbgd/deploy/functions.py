@@ -363,11 +363,7 @@ _OTHERWISE = "write it with functions from the table in docs/deployment.md, or l
 
 
 def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a function, or of a method given by its name, whose arguments include values of the graph.
-
-    Raises:
-        ValueError: The function cannot be expressed.
-    """
+    """The result of a function, or of a method given by its name, whose arguments include values of the graph."""
     module = module_of(target, args[1:], kwargs, types=builder.types)
     if module is not None:
         return builder.apply(name, module, args[0])

@@ -62,11 +62,7 @@ def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
 
 
 def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
-    """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order.
-
-    Raises:
-        ValueError: The module has options that cannot be expressed.
-    """
+    """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order."""
     if isinstance(module, nn.Hardtanh):  # ReLU6 is one, too
         return [ops.Clip(name, float(module.min_val), float(module.max_val))]
     if isinstance(module, nn.ReLU):

@@ -38,11 +38,7 @@ class RefusedError(ValueError):
 
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
-    """The operations that compute what the model computes in evaluation mode; the model itself stays as it is.
-
-    Raises:
-        ValueError: Something cannot be expressed, or holds numbers that are not finite; the message names it.
-    """
+    """The operations that compute what the model computes in evaluation mode; the model itself stays as it is."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     builder = GraphBuilder(input_shape, kinds.REAL_TYPES | {p.dtype for p in model.parameters()})

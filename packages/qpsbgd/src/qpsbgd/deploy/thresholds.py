@@ -52,11 +52,7 @@ class LayerSums:
         return Threshold(self.name, levels.astype(np.int32), flipped)
 
     def requantize(self, activation: QuantActivation) -> Requantize:
-        """The operation whose whole numbers, times the scale, are those of torch's activation.
-
-        Raises:
-            ValueError: Float32 rounds so many sums to other numbers than a line does that it is no line.
-        """
+        """The operation whose whole numbers, times the scale, are those of torch's activation."""
         steps = steps_of(activation)
         wanted = np.arange(steps.low + 1, steps.high + 1)
         boundaries, flipped = self._boundaries(lambda x: activation(x).to(torch.float64) / activation.scale, wanted)
@@ -85,11 +81,7 @@ class LayerSums:
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
 
     def _boundaries(self, activation: _Function, wanted: Array) -> tuple[Array, Array]:
-        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round.
-
-        Raises:
-            ValueError: Parameters are not finite.
-        """
+        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round."""
         units = len(self.layer.weight)
         ends = self._results(activation, np.repeat([[-self.most], [self.most]], units, 1))
         flipped = ends[0] > ends[1]

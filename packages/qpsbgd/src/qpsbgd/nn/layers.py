@@ -339,9 +339,6 @@ def guard_fused_paths(modules: Iterable[nn.Module]) -> None:
 
     `convert`, `binarize` and the optimisers call it. Call it yourself if you put a binary layer into torch's own
     transformer modules and only evaluate them.
-
-    Raises:
-        TypeError: An attention module holds a binary layer, whose `weight` it reads.
     """
     for module in modules:
         binary = [name for name, child in module.named_children() if isinstance(child, BinaryLayer)]

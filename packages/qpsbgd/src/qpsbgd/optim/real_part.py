@@ -240,11 +240,7 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
 
 
 def _torch_optimizer(params: Sequence[NamedTensor], options: Mapping[str, Any]) -> Optimizer:
-    """The optimiser of torch with these options, by default a fused AdamW.
-
-    Raises:
-        TypeError: It has no such options, is no optimiser, or evaluates the loss itself.
-    """
+    """The optimiser of torch with these options, by default a fused AdamW."""
     kind = options.get("kind", torch.optim.AdamW)
     if not callable(kind):
         raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
