@@ -1,18 +1,22 @@
 """How accurate is MLPerf Tiny's ResNet-8 on CIFAR-10 with 1, 2 and 4 bits per weight and activations of 8 bits?
 
 The float network, as the suite defines it, is trained first, by SGD with momentum and a cosine, on crops and mirror
-images. Networks with few bits per weight in every layer are trained by QP-SBGD at its defaults, on the same images,
-towards the labels and the float network's outputs. Accuracies are those of all test images after the last step.
+images. Networks with few bits per weight in every layer are then trained side by side by QP-SBGD at its defaults, on
+the same images, towards the labels and the float network's outputs. Accuracies are those of all test images after the
+last step. microcontrollers.py measures the packed networks in C.
 
-    python benchmarks/deploy/mlperf_training.py [--epochs N] [--bits 0 1 2 4] [--into FILE] [--runs FOLDER]
+    python benchmarks/deploy/mlperf_training.py [--seconds S | --epochs N] [--bits 1 2 4] [--into FILE] [--packed DIR]
 
-QPSBGD_DATA names a folder with cifar-10/cifar-10-python.tar.gz; 0 bits: float. Networks that FILE, by default
-results/mlperf_training.json, already has are not trained again; an interrupted run resumes from its checkpoint in
-FOLDER, by default results/mlperf_training, where the trained networks stay.
+QPSBGD_DATA names a folder with CIFAR-10. Training is over after S seconds, by default 280, a fifth of them for the
+float network: each times some steps, then schedules as many epochs as fit with a margin. Networks that FILE, by default
+results/mlperf_training.json, already has are not trained again; DIR, by default results/mlperf_training, gets
+resnet8-BITS.safetensors, 0 for float.
 """
 
 import argparse
-from functools import cache
+import math
+import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,14 +24,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.training.kept_rows import Rows
-from benchmarks.training.training_parts import DEVICE, DEVICE_NAME
-from qpsbgd import QPSBGD, Checkpoint
+from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, clock
+from qpsbgd import QPSBGD
+from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.framework.training import batches
 
 RESULTS = Path(__file__).parents[2] / "results"
-BATCH, TEMPERATURE = 128, 4.0
+BATCH, TEMPERATURE, TRIAL = 128, 4.0, 50
 
 
 class Residual(nn.Module):
@@ -83,66 +87,92 @@ def augmented(images):
     return crops.permute(0, 3, 1, 2).float() / 256
 
 
-def trained(bits, epochs, data, folder, teacher=None):
-    """A network and its row of results."""
-    images, labels, test_images, test_labels = data
+def trained(bits, steps, data, *, teacher=None, until=None, end=math.inf):
+    """ResNet-8 after a schedule of so many steps, or before step `until` of it or the time `end`, and its steps."""
+    images, labels = data
     torch.manual_seed(0)
     model = resnet8(bits).to(DEVICE)
-    steps = epochs * len(images) // BATCH
     if bits:
-        optimizer = QPSBGD(model, steps=steps, real={"lr": 1e-2})
-        parts = {}
+        optimizer = QPSBGD(model, steps=steps, real=True)
     else:
-        optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True, weight_decay=5e-4)
-        parts = {"schedule": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)}
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / f"resnet8-{bits}-{epochs}.pt"
-    with Checkpoint(place, every=len(images) // BATCH, model=model, optimizer=optimizer, **parts) as run:
-        for step in run.steps(steps):
-            (rows,) = batches(len(images), BATCH, 1)
-            rows, targets = augmented(images[rows]), labels[rows]
-            model.train()
-            optimizer.zero_grad()
-            outputs = model(rows)
-            loss = F.cross_entropy(outputs, targets)
-            if bits:
-                with torch.no_grad():
-                    wanted = F.softmax(teacher(rows) / TEMPERATURE, 1)
-                found = F.log_softmax(outputs / TEMPERATURE, 1)
-                loss = 0.5 * loss + 0.5 * TEMPERATURE**2 * F.kl_div(found, wanted, reduction="batchmean")
-            loss.backward()
-            optimizer.step()
-            for schedule in parts.values():
-                schedule.step()
-            if step % 500 == 0:
-                print(f"{bits} bits: step {step} of {steps}, loss {loss.item():.4f}", flush=True)
-    model.eval()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True, weight_decay=1e-4)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for step in range(steps if until is None else until):
+        if time.time() > end:
+            return model.eval(), step
+        at = step % (len(images) // BATCH) * BATCH
+        if at == 0:
+            order = torch.randperm(len(images), device=DEVICE)
+        rows = order[at : at + BATCH]
+        inputs = augmented(images[rows])
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = F.cross_entropy(outputs, labels[rows])
+        if bits:
+            with torch.no_grad():
+                wanted = F.softmax(teacher(inputs) / TEMPERATURE, 1)
+            softened = F.log_softmax(outputs / TEMPERATURE, 1)
+            loss = 0.5 * loss + 0.5 * TEMPERATURE**2 * F.kl_div(softened, wanted, reduction="batchmean")
+        loss.backward()
+        optimizer.step()
+        if not bits:
+            schedule.step()
+        if step % 500 == 0:
+            print(f"{bits} bits: step {step} of {steps}, loss {loss.item():.4f}", flush=True)
+    return model.eval(), steps
+
+
+def epochs_until(end, data, bits, teacher):
+    """How many epochs fit until the time `end`, with a margin, at the speed of a trial's later steps."""
+    times = [clock()]
+    for until in (TRIAL, 3 * TRIAL):
+        trained(bits, 10000, data, teacher=teacher, until=until)
+        times.append(clock())
+    started, first, second = times
+    step = (second - first - (first - started)) / (2 * TRIAL)
+    return max(1, int(0.8 * (end - time.time()) / (step * (len(data[0]) // BATCH))))
+
+
+def measured(job, *, ends, folder):
+    """The row of a network that is trained until its end; the folder gets it packed."""
+    bits = job["bits"]
+    torch.backends.cudnn.benchmark = True
+    cifar = load_cifar10()
+    images, test_images = (part.permute(0, 3, 1, 2).to(DEVICE) for part in (cifar.train_images, cifar.test_images))
+    data, test_labels = (images, cifar.train_labels.to(DEVICE)), cifar.test_labels.to(DEVICE)
+    teacher, weights = resnet8(0).to(DEVICE).eval(), folder / "resnet8-0.pt"
+    if bits:
+        teacher.load_state_dict(torch.load(weights, map_location=DEVICE, weights_only=True))
+    end = math.inf if "epochs" in job else ends[bool(bits)]
+    epochs = job.get("epochs") or epochs_until(end, data, bits, teacher)
+    began, scheduled = clock(), epochs * (len(images) // BATCH)
+    model, steps = trained(bits, scheduled, data, teacher=teacher, end=end)
+    seconds = clock() - began
     with torch.inference_mode():
         parts = zip(test_images.split(1000), test_labels.split(1000), strict=True)
         right = sum((model(part.float() / 256).argmax(1) == wanted).sum().item() for part, wanted in parts)
-    return model, {"test accuracy": right / len(test_labels), "test images": len(test_labels), "device": DEVICE_NAME}
+    pack(model, folder / f"resnet8-{bits}.safetensors", input_shape=(3, 32, 32))
+    if not bits:
+        torch.save(model.state_dict(), weights)
+    found = {"test accuracy": right / len(test_labels), "test images": len(test_labels)}
+    found |= {"scheduled steps": scheduled, "steps": steps, "seconds": seconds, "device": DEVICE_NAME}
+    return job | {"epochs": epochs} | found
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--bits", type=int, nargs="+", default=[0, 1, 2, 4])
+    parser.add_argument("--seconds", type=float, default=280)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--bits", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--into", type=Path, default=RESULTS / "mlperf_training.json")
-    parser.add_argument("--runs", type=Path, default=RESULTS / "mlperf_training")
+    parser.add_argument("--packed", type=Path, default=RESULTS / "mlperf_training")
     options = parser.parse_args()
-    cifar = load_cifar10()
-    images, test_images = (part.permute(0, 3, 1, 2).to(DEVICE) for part in (cifar.train_images, cifar.test_images))
-    data = images, cifar.train_labels.to(DEVICE), test_images, cifar.test_labels.to(DEVICE)
-
-    @cache
-    def teacher():
-        return trained(0, options.epochs, data, options.runs)[0]
-
-    def row(job):
-        return job | trained(job["bits"], job["epochs"], data, options.runs, job["bits"] and teacher())[1]
-
-    jobs = [{"network": "ResNet-8", "bits": bits, "epochs": options.epochs} for bits in options.bits]
-    Rows(options.into).measured(row, jobs)
+    options.packed.mkdir(parents=True, exist_ok=True)
+    now = time.time()
+    run = partial(measured, ends=(now + options.seconds / 5, now + options.seconds), folder=options.packed)
+    rows, same = Rows(options.into), {"network": "ResNet-8"} | ({"epochs": options.epochs} if options.epochs else {})
+    rows.measured(run, [same | {"bits": 0}])
+    rows.measured(run, [same | {"bits": bits} for bits in options.bits], processes=len(options.bits))
 
 
 if __name__ == "__main__":
