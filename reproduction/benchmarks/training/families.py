@@ -21,10 +21,17 @@ from benchmarks.training.networks import cifar_task, text_task, trained
 from benchmarks.training.training_parts import DEVICE
 from torch import nn
 
-from qpsbgd import QPSBGD, StraightThrough
-from qpsbgd.nn import convert
+from benchmarks.training.controls import PROJECTIONS
+from benchmarks.training.qubo_descent import Uncoupled
+
+from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
+from qpsbgd.nn import BinaryLayer, convert
+from qpsbgd.optim.functional import schedule
+from qpsbgd.optim.recommend import WARMUP
 from qpsbgd.projections import LayerState, Polar
+from qpsbgd.projections.polar import polar_factors
 from qpsbgd.projections.system import unit_rms
+from qpsbgd.projections.weights import Step, Weights, WeightsState
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 
 FILE = Path(__file__).parents[2] / "results" / "families.json"
@@ -75,12 +82,98 @@ class UnitPolar(Polar):
             yield type(direction)(unit_rms(values), state)
 
 
+class Steered(QPSBGD):
+    """Whose rate is steered so that a share of the signs flips in a step, falling to zero as rates do."""
+
+    def __init__(self, model, share, steps):
+        super().__init__(model, projection="polar", steps=steps, real=True)
+        self.share, self.steps, self.count, self.factor = share, steps, 0, 1.0
+        self.weights = [layer.weight for layer in model.modules() if isinstance(layer, BinaryLayer)]
+
+    def step(self, closure=None):
+        before = [weight.detach() >= 0 for weight in self.weights]
+        loss = super().step(closure)
+        wanted = self.share * schedule(self.count, self.steps, WARMUP) * sum(map(torch.numel, before))
+        pairs = zip(before, self.weights, strict=True)
+        flips = sum(((weight.detach() >= 0) != old).sum() for old, weight in pairs).item()
+        self.count += 1
+        if wanted >= 1:
+            for group in self.param_groups[:1]:
+                group["lr"] *= min(max(wanted / max(flips, 1), 0.05), 20.0) ** 0.05
+        return loss
+
+
+@dataclass(eq=False)
+class PolarWeightsState(WeightsState):
+    """With the running means of the gradient and of the binary weights."""
+
+    gradients: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
+
+
+class PolarStep(Step):
+    """A step on the polar factor of the mean gradient, every unit of size 1, in place of the mean gradient."""
+
+    @classmethod
+    def of(cls, projection, inputs):
+        before, memory = inputs.state, 1 - projection.beta
+        new = memory / (1 - projection.beta ** (before.step + 1))
+        gradients = inputs.grad if before.gradients is None else torch.lerp(before.gradients, inputs.grad, new)
+        (factor,) = polar_factors([(inputs.layer, gradients, None)])
+        rows = factor.flatten(1)
+        rows = rows / rows.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
+        step = super().of(projection, replace(inputs, grad=rows.reshape(factor.shape), momentum=0.0))
+        signs = step.blocks.merged(step.start, inputs.grad)
+        weights = signs if before.weights is None else torch.lerp(before.weights, signs, new)
+        step.state.gradients, step.state.weights = gradients, weights
+        if step.wanted:
+            step.slopes = step.slopes + (step.start - step.blocks.weights(weights)) @ step.matrix
+        return step
+
+
+@dataclass(frozen=True)
+class PolarWeights(Weights):
+    """Weights that answer the polar factor; without couplings, the signs of the mean weights minus it."""
+
+    capabilities = replace(Weights.capabilities, state=PolarWeightsState, sharded={})
+    step = PolarStep
+    beta: float = 0.95
+
+
+@dataclass(frozen=True)
+class PolarUncoupled(PolarWeights, Uncoupled):
+    """The same without couplings."""
+
+
+def weights(projection):
+    """An optimiser of binary weights."""
+
+    def made(model, steps, share):
+        return QPSBGD(model, share, projection, momentum=0.98, clip=None, relative=False, steps=steps, real=True)
+
+    return made
+
+
+def at_default_rate(projection, model, steps, lr):
+    rate = lr * recommend(model, steps).lr
+    return QPSBGD(model, rate, projection, relative=True, steps=steps, real=True)
+
+
+SHARES = [0.005, 0.01, 0.02]
 METHODS = {
     "ridge": (RATES, lambda m, s, lr: QPSBGD(m, lr, "ridge", relative=True, steps=s, real=True)),
     "polar": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real=True)),
     "polar-units": (RATES, lambda m, s, lr: QPSBGD(m, lr, UnitPolar(), relative=True, steps=s, real=True)),
     "default": ([None], lambda m, s, lr: QPSBGD(m, steps=s, real=True)),
     "muon": ([0.003, 0.01, 0.02, 0.05], lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True)),
+    **{name: ([1.0], partial(at_default_rate, p)) for name, p in PROJECTIONS.items() if name not in ("ridge", "polar")},
+    "spins": ([1.0], partial(at_default_rate, "spins")),
+    "steered": (SHARES, lambda m, s, lr: Steered(m, lr, s)),
+    "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
+    "qubo-signs": (SHARES, weights(Uncoupled())),
+    "qubo-polar": (SHARES, weights(PolarWeights())),
+    "qubo-polar-signs": (SHARES, weights(PolarUncoupled())),
+    "polar, real/3": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real={"lr": 1e-3})),
     "adamw": ([1e-3, 3e-3, 1e-2, 3e-2], lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True)),
 }
 """Rates, and an optimiser of a model for so many steps at a rate."""
@@ -108,16 +201,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rates", nargs="+", type=float)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=36_000)
     parser.add_argument("--into", type=Path, default=FILE)
     options = parser.parse_args()
     jobs = [
         {"family": family, "method": method, "rate": rate, "seed": seed}
-        for seed in range(options.seeds)
+        for seed in options.seeds
         for method in options.methods
-        for rate in METHODS[method][0]
+        for rate in options.rates or METHODS[method][0]
         for family in options.families
     ]
     Rows(options.into, seconds=options.seconds).measured(run, jobs, processes=options.processes)
