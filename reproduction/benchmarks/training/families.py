@@ -15,14 +15,13 @@ from pathlib import Path
 
 import torch
 from benchmarks.training.binarize_networks import GPT
+from benchmarks.training.controls import PROJECTIONS
 from benchmarks.training.kept_rows import Rows
 from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
 from benchmarks.training.networks import cifar_task, text_task, trained
+from benchmarks.training.qubo_descent import Uncoupled
 from benchmarks.training.training_parts import DEVICE
 from torch import nn
-
-from benchmarks.training.controls import PROJECTIONS
-from benchmarks.training.qubo_descent import Uncoupled
 
 from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
 from qpsbgd.nn import BinaryLayer, convert
