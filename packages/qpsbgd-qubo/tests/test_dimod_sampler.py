@@ -1,4 +1,3 @@
-import sys
 import unittest
 from fractions import Fraction
 
@@ -10,7 +9,6 @@ import dimod
 import dimod.testing
 import numpy as np
 
-import qpsbgd_qubo
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.solvers.search.descent import Descent
 
@@ -99,15 +97,6 @@ def test_a_model_too_large_to_be_dense_is_refused_by_solvers_that_need_it_dense(
         FamilySampler("descent").sample(bqm)
     bqm.add_quadratic(0, 10_000, -1.0)
     assert FamilySampler().sample(bqm).first.energy == -1.0
-
-
-def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dimod", None)
-    monkeypatch.delitem(sys.modules, "qpsbgd_qubo.dimod_sampler")
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[dimod\]'"):
-        assert qpsbgd_qubo.FamilySampler
-    with pytest.raises(AttributeError, match="no attribute 'Sampler'"):
-        assert qpsbgd_qubo.Sampler
 
 
 def test_a_time_limit_is_taken_by_solvers_that_have_one():

@@ -157,6 +157,7 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
         ("auto", {"time_limit": "abc"}, "time_limit must be None or a finite number of at least 0, got 'abc'"),
         ("virtual-qpu", {"broken": 1}, "broken must be a finite number of at least 0 and below 1, got 1"),
         ("virtual-qpu", {"topology": "torus"}, 'topology must be "pegasus" or "zephyr", got \'torus\''),
+        ("dwave", {"repair": "glue"}, 'repair must be "majority" or "energy", got \'glue\''),
         ("annealing", {"hot": 0.1, "cold": 1}, "hot must be at least cold, got 0.1 and 1.0"),
         ("dimod", {"parameters": 5}, "parameters must be a dict of names and values, got 5"),
         (

@@ -90,7 +90,7 @@ def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
     assert [tile.chains() for tile in again] == [tile.chains() for tile in first]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[[[1], [2]]]", b"3", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b"[[[1], [2]]]", b"3", b"\xff\xfe", b"[" * 100_000])
 def test_a_broken_file_of_tiles_is_written_anew(tmp_path, content):
     chip = Chip.of(mock("pegasus", 2))
     first = tiles_of(chip, 3, folder=tmp_path)
@@ -207,8 +207,8 @@ def test_an_embedded_column_has_the_columns_energies_times_one_factor(cache):
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-9)
 
 
-@pytest.mark.parametrize("h_size", [0.0, 1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("chain_strength", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("h_size", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("chain_strength", [0.1, 10.0])
 @pytest.mark.parametrize("qubit_range", [(-18.0, 15.0), (-1.0, 1.0)])
 def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, qubit_range):
     sampler = mock()
@@ -239,18 +239,6 @@ def test_a_column_of_zeros_can_be_embedded(cache):
     fields, values = embed(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
     assert not fields.any()
     assert np.isfinite(values).all()
-
-
-def test_a_spin_reversal_changes_signs_and_no_energies():
-    generator = np.random.default_rng(2)
-    couplings = generator.standard_normal((5, 5))
-    ising = Ising(generator.standard_normal(5), couplings + couplings.T)
-    gauge = np.array([1, -1, -1, 1, -1])
-    spins = np.array([1, 1, -1, -1, 1])
-    turned = ising.spin_reversed(gauge)
-    energy = ising.fields @ spins + spins @ ising.couplings @ spins
-    other = turned.fields @ (gauge * spins) + (gauge * spins) @ turned.couplings @ (gauge * spins)
-    assert energy == pytest.approx(other)
 
 
 def test_broken_chains_follow_the_majority_and_ties_the_energy():
@@ -319,14 +307,6 @@ def test_a_chip_survives_its_description():
     again = Chip.from_description(json.loads(json.dumps(chip.description())))
     assert again.key == chip.key
     assert again.description() == chip.description()
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", "[" * 100000])
-def test_an_empty_or_endless_file_of_tiles_is_not_believed(tmp_path, content):
-    first = tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)
-    (file,) = tmp_path.iterdir()
-    file.write_text(content)
-    assert len(tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)) == len(first)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
@@ -21,12 +22,12 @@ pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers import recordings, sqlite_file, submissions, tiles
 from qpsbgd_qubo.annealers.budget import Budget
 from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay, _limits
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
+from qpsbgd_qubo.testing import SOLVER_CHECKS, random_family
 
 STEPS = 6
 
@@ -89,7 +90,7 @@ def test_a_replay_gives_the_recorded_answers_and_uses_no_chip(record, monkeypatc
     solver = Replay(path)
     for family, answer in zip(families, spins, strict=True):
         solution = solver.solve(family)
-        assert torch.equal(solution.spins, answer)
+        assert np.array_equal(solution.spins, answer)
         assert solution.stats["qpu_seconds"] > 0.008
         assert solution.stats["solver"] == "replay"
     with pytest.raises(RecordingError, match="ends after 3 answers"):
@@ -106,7 +107,7 @@ def test_a_replay_refuses_another_problem(record):
     assert solver.solve(families[0]).spins.shape == (4, 3)
 
 
-@pytest.mark.parametrize("killed_at", range(STEPS))
+@pytest.mark.parametrize("killed_at", [0, 2, STEPS - 1])
 def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, tmp_path, killed_at):
     def virtual(name):
         return VirtualQPU(size=4, cache=cache, num_reads=3, sweeps=8, descent=False, record=tmp_path / name)
@@ -114,10 +115,10 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, 
     whole = training(virtual("whole"))
     replayed = Replay(tmp_path / "whole")
     checkpoint = training(replayed, kill_at=killed_at)
-    assert torch.equal(training(Replay(tmp_path / "whole"), state=checkpoint), whole)
+    assert np.array_equal(training(Replay(tmp_path / "whole"), state=checkpoint), whole)
 
     checkpoint = training(virtual("killed"), kill_at=killed_at)
-    assert torch.equal(training(virtual("killed"), state=checkpoint), whole)
+    assert np.array_equal(training(virtual("killed"), state=checkpoint), whole)
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
@@ -136,12 +137,12 @@ def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(c
     monkeypatch.setattr(VirtualChip, "sample", lambda self, *a, **k: sent.append(1) or sample(self, *a, **k))
     resumed = VirtualQPU(**options)
     resumed.load_state_dict(state)
-    assert torch.equal(resumed.solve(families[2]).spins, spins[2])
+    assert np.array_equal(resumed.solve(families[2]).spins, spins[2])
     assert not sent
     resumed.solve(families[3])
     assert len(sent) == 1
     again = VirtualQPU(**options)
-    assert all(torch.equal(again.solve(f).spins, s) for f, s in zip(families, spins, strict=False))
+    assert all(np.array_equal(again.solve(f).spins, s) for f, s in zip(families, spins, strict=False))
     assert len(sent) == 1
 
 
@@ -151,7 +152,7 @@ def killed(path, cache, *, answers, how):
         "import os, signal, sys\n"
         "from contextlib import contextmanager\n"
         "from pathlib import Path\n"
-        "from qpsbgd.testing import random_family\n"
+        "from qpsbgd_qubo.testing import random_family\n"
         "from qpsbgd_qubo.annealers import recordings\n"
         "from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU\n"
         "solver = VirtualQPU(size=3, cache=Path(sys.argv[2]), num_reads=5, record=sys.argv[1])\n"
@@ -188,16 +189,16 @@ def test_a_process_killed_as_an_answer_is_written_loses_no_other(record, cache, 
     killed(tmp_path / "killed", cache, answers=3, how=how)
     assert len(recordings.Recording(tmp_path / "killed")) == 2
     replay = Replay(tmp_path / "killed")
-    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families[:2], spins, strict=False))
+    assert all(np.array_equal(replay.solve(f).spins, s) for f, s in zip(families[:2], spins, strict=False))
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "killed")
-    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert all(np.array_equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
     assert rows(tmp_path / "killed") == rows(path)
 
 
 def test_a_process_killed_as_it_makes_the_file_holds_up_nobody(record, cache, tmp_path):
     killed(tmp_path / "killed", cache, answers=1, how="recordings.transaction = half_written")
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "killed")
-    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(*record[1:], strict=True))
+    assert all(np.array_equal(solver.solve(f).spins, s) for f, s in zip(*record[1:], strict=True))
     assert rows(tmp_path / "killed") == rows(record[0])
 
 
@@ -297,7 +298,7 @@ def test_a_full_disk_loses_the_answer_that_came_and_the_next_try_writes_it(recor
     answer = solver.solve(family).spins
     replay = Replay(path)
     assert all(
-        torch.equal(replay.solve(f).spins, s) for f, s in zip([*families, family], [*spins, answer], strict=True)
+        np.array_equal(replay.solve(f).spins, s) for f, s in zip([*families, family], [*spins, answer], strict=True)
     )
 
 
@@ -323,7 +324,7 @@ def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_pat
     spins = solver.solve(family).spins
     assert solver.submissions == 2 * sent - 2
     replay = Replay(path)
-    assert torch.equal(replay.solve(family).spins, spins)
+    assert np.array_equal(replay.solve(family).spins, spins)
     assert replay.submissions == sent
 
 

@@ -1,6 +1,3 @@
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from closeness import assert_close
@@ -14,7 +11,7 @@ gurobipy = pytest.importorskip("gurobipy")
 from qpsbgd_qubo.solvers.external import gurobi  # noqa: E402  # needs the package
 
 
-@pytest.mark.parametrize("num_spins", range(11, 25))
+@pytest.mark.parametrize("num_spins", [11, 16, 24])
 @pytest.mark.parametrize(("rows", "scale"), [(5, 0.5), (40, 1.0)])
 def test_it_agrees_with_exact(num_spins, rows, scale):
     family = random_family(num_spins, 2, rows, scale=scale, seed=num_spins, dtype=np.float64)
@@ -81,12 +78,6 @@ def test_stats_tell_the_gap_and_the_version():
 def test_nothing_is_printed(capfd):
     make_solver("gurobi").solve(random_family(12, 2, 12))
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("options", [{"time_limit": -1}, {"mip_gap": -0.1}, {"mip_gap": float("nan")}, {"seed": -1}])
-def test_senseless_options_are_refused(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        make_solver("gurobi", **options)
 
 
 def test_more_spins_than_the_licence_allows_are_refused_with_what_to_do(monkeypatch):
@@ -156,18 +147,3 @@ def test_an_interrupted_search_stops_the_program(monkeypatch):
         solution = make_solver("gurobi").solve(family := random_family(4, 1, 4))
     assert interruption.came
     assert solution.energies == make_solver("exact").solve(family).energies
-
-
-def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gurobipy", None)
-    monkeypatch.delitem(sys.modules, "qpsbgd_qubo.solvers.external.gurobi")
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[gurobi\]'"):
-        make_solver("gurobi")
-
-
-def test_a_search_starts_with_the_signs_of_the_fields_and_ones_where_there_is_none():
-    linear = np.array([[-3.0], [0.0], [2.0]])
-    form = gurobi._Form.of(QuboFamily(np.eye(3), linear))
-    given, model = {}, SimpleNamespace(reset=lambda: None, optimize=lambda: None, Status=0, SolCount=0, ObjBound=-1e101)
-    found, bound = gurobi._solve_column(model, SimpleNamespace(setAttr=given.__setitem__), form=form, column=0)
-    assert given["Start"].tolist() == found.tolist() == [1, 1, 0] and bound == -np.inf
