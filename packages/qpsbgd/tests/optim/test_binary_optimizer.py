@@ -157,13 +157,12 @@ def test_the_state_of_a_single_layer_is_taken_over():
 
 
 @pytest.mark.parametrize("make", [QPSBGD, BinaryConnect])
-def test_a_run_resumed_with_more_steps_goes_on_and_says_so(make):
+def test_a_run_resumed_with_more_steps_goes_on(make):
     saved = make(BinaryLinear(4, 4), steps=8, real=True)
     for group in saved.param_groups:
         group["step"] = 8
     longer = make(BinaryLinear(4, 4), steps=24, real=True)
-    with pytest.warns(UserWarning, match="saved with steps=8.* made with steps=24"):
-        longer.load_state_dict(saved.state_dict())
+    longer.load_state_dict(saved.state_dict())
     assert longer.param_groups[0]["steps"] == 24 and longer.param_groups[0]["lr"] == saved.param_groups[0]["lr"]
     same = make(BinaryLinear(4, 4), real=True)
     same.load_state_dict(saved.state_dict())

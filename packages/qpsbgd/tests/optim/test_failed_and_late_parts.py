@@ -45,7 +45,7 @@ def test_a_step_whose_real_optimiser_fails_changes_nothing_and_can_be_repeated(m
         optimizer.step()
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
     assert not any(optimizer.state.values()) and optimizer.param_groups[0]["step"] == 0
-    optimizer._real._parts[0].optimizer.fails = False
+    optimizer._real.parts[0].optimizer.fails = False
     optimizer.step()
     plain = make(other, steps=10, real={"kind": torch.optim.SGD, "lr": 0.1})
     backward(other)

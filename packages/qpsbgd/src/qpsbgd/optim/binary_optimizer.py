@@ -75,7 +75,8 @@ class BinaryOptimizer(Optimizer):
                 self._layers[layer.weight] = layer
                 self._attach_tape(layer)
         if part is not None:
-            self.param_groups += self._real.add(part)
+            self._real.parts.append(part)
+            self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
     def _checked(self, layers: Sequence[BinaryLayer], options: dict[str, Any]) -> dict[str, Any]:
@@ -136,17 +137,12 @@ class BinaryOptimizer(Optimizer):
         for weight, layer in self._layers.items():
             if layer.weight is weight:
                 continue
+            reason = "was replaced by a new parameter; make a new optimiser"
             if is_sharded(layer.weight):
-                raise RuntimeError(
-                    f"{layer} was sharded after {type(self).__name__} was made for it; call fully_shard(model) first, "
-                    "and make the optimiser for the sharded model"
-                )
-            if is_sharded(weight):
-                raise RuntimeError(
-                    f"the weight of {layer} is not sharded at the moment; a step needs the shards: leave "
-                    "reshard_after_backward on, or call model.reshard() before it"
-                )
-            raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
+                reason = "was sharded since; call fully_shard(model) before the optimiser is made"
+            elif is_sharded(weight):
+                reason = "is not sharded at the moment; leave reshard_after_backward on, or call model.reshard()"
+            raise RuntimeError(f"the weight of {layer} {reason}")
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         with torch.enable_grad():
@@ -159,10 +155,10 @@ class BinaryOptimizer(Optimizer):
 
     def _step_real(self) -> None:
         """Step the real-valued parameters, which may fail: the first change of a step, when nothing else can fail."""
-        if self._real:
-            steps_made = max(group["step"] for group in self.binary_groups)
-            scale = getattr(self, "grad_scale", None)
-            self._real.step(self.real_groups, self.state, steps_made=steps_made, grad_scale=scale, skip=self._skip)
+        steps_made = max(group["step"] for group in self.binary_groups)
+        scale = getattr(self, "grad_scale", None)
+        for part, group in zip(self._real.parts, self.real_groups, strict=True):
+            part.step(group, self.state, steps_made=steps_made, grad_scale=scale, skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
         """Count the step, and warn of parameters that nothing trains; to be called by `step` itself."""
@@ -184,7 +180,6 @@ class BinaryOptimizer(Optimizer):
         So must be the moments of layers' inputs. With `later`, the step need not wait for a GPU: it becomes one under
         `_skip`, and the next one raises.
         """
-        self._real.check_gradients(self.real_groups)
         self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         real = [p for group in self.real_groups for p in group["params"]]
@@ -209,13 +204,10 @@ class BinaryOptimizer(Optimizer):
             return
         gradients = [p for p in wrong if isinstance(p, Tensor)]
         if not gradients:
-            raise ValueError(
-                f"{wrong[0]}: the inputs {hold} NaN or infinite values, or some whose squares overflow; the forward "
-                f"pass has diverged; {then}"
-            )
-        layers = [str(self._layers[p]) for p in gradients if p in self._layers]
-        shapes = ", ".join(str(tuple(p.shape)) for p in gradients)
-        of = ", ".join(layers) or f"real parameters of the shapes {shapes}"
+            fault = "NaN or infinite values, or some whose squares overflow; the forward pass has diverged"
+            raise ValueError(f"{wrong[0]}: the inputs {hold} {fault}; {then}")
+        shapes = f"real parameters of the shapes {', '.join(str(tuple(p.shape)) for p in gradients)}"
+        of = ", ".join(str(self._layers[p]) for p in gradients if p in self._layers) or shapes
         holds = "holds" if hold == "hold" else hold
         raise ValueError(f"the gradient of {of} {holds} NaN or infinite values; {then}")
 
@@ -235,31 +227,19 @@ class BinaryOptimizer(Optimizer):
                 f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
             )
         pairs = list(zip(self.param_groups, groups, strict=True))
-        binary = [(ours, group) for ours, group in pairs if ours["params"][0] in self._layers]
+        binary = [group for ours, group in pairs if ours["params"][0] in self._layers]
         real = [group for ours, group in pairs if ours["params"][0] not in self._layers]
-        self._check_complete([group for _, group in binary], real)
-        for ours, group in binary:
-            if ours["steps"] not in (None, group["steps"]):
-                warnings.warn(
-                    f"the state was saved with steps={group['steps']}, but this {type(self).__name__} was made with "
-                    f"steps={ours['steps']}, which counts: the schedule goes on from the saved step, with the saved "
-                    "rates",
-                    stacklevel=3,
-                )
-        for ours, group in pairs:
-            group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
-        members = {number for _, group in binary for number in group["params"]}
-        names = {name for number, kept in state_dict["state"].items() if number in members for name in kept}
-        if foreign := sorted(names - known):
-            raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
-        return {**state_dict, "param_groups": groups}
-
-    def _check_complete(self, binary: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ValueError if saved groups lack an option."""
         missing = [set(self.defaults) - {*group, "differentiable"} for group in binary]  # which torch itself adds
-        missing += [self._real.missing(number, group) for number, group in enumerate(real)]
+        missing += [part.missing(group) for part, group in zip(self._real.parts, real, strict=True)]
         if names := sorted(set().union(*missing)):
             raise ValueError(self._foreign(f"its groups have no {', '.join(names)}"))
+        for ours, group in pairs:
+            group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
+        members = {number for group in binary for number in group["params"]}
+        kept = {name for number, entry in state_dict["state"].items() if number in members for name in entry}
+        if foreign := sorted(kept - known):
+            raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
+        return {**state_dict, "param_groups": groups}
 
     def _foreign(self, fault: str) -> str:
         return (
@@ -280,4 +260,5 @@ class BinaryOptimizer(Optimizer):
             self._reset_transient_state()
             for layer in layers:
                 self._attach_tape(layer)
-        self._real.restore(self.real_groups, self.state)
+        for part, group in zip(self._real.parts, self.real_groups, strict=True):
+            part.restore(group, self.state)

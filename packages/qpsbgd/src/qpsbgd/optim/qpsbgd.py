@@ -106,7 +106,7 @@ class QPSBGD(BinaryOptimizer):
 
     def __repr__(self) -> str:
         unused = self._rules.given | {"scale"}
-        if not self._real or {"lr", "kind"} & set(self._real.options or ()):
+        if not self._real.parts or {"lr", "kind"} & set(self._real.options or ()):
             unused |= {"real_lr", "vector_lr", "scale_lr"}
         recommended = self._rules.recommended
         reasons = {name: reason for name, reason in recommended.reasons.items() if name not in unused}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,6 @@ _OURS = {
 _PATIENCE = 2
 """Steps, after the first, in which another optimiser has to change a parameter; then it is taken to have none."""
 _NAMED = 4  # parameters that a message names; of the others it says how many there are
-_TAKE_SPARSE = (torch.optim.SGD, torch.optim.Adagrad)  # torch's own kinds that take sparse gradients beside others
 
 
 class RealPart:
@@ -75,37 +74,17 @@ class RealPart:
         self.optimizer.__setstate__({"state": _state_of(group, state), "param_groups": [group]})
         self._give_back(state)
 
-    def check_gradients(self, group: Mapping[str, Any]) -> None:
-        """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
-        is_sparse = [p.grad.is_sparse for p in group["params"] if p.grad is not None]
-        if not any(is_sparse):
-            return
-        kind = type(self.optimizer)
-        own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")] != [Optimizer]
-        plain = issubclass(kind, _TAKE_SPARSE) and not group.get("weight_decay") and not group.get("fused")
-        alone = issubclass(kind, torch.optim.SparseAdam) and all(is_sparse)
-        if group["max_norm"] is not None or (own and not plain and not alone):
-            raise TypeError(
-                f"{kind.__name__} with these options cannot take sparse gradients, as nn.Embedding(…, sparse=True) has "
-                "them; build it with sparse=False, or train it with real=dict(kind=torch.optim.SGD, lr=…), without "
-                "max_norm and weight_decay"
-            )
-
     @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
     def step(
         self,
         group: dict[str, Any],
         state: dict[Tensor, Any],
         *,
-        factor: float,
-        grad_scale: Tensor | None,
-        skip: Tensor | None = None,
+        steps_made: int,
+        grad_scale: Tensor | None,  # a GradScaler's factor that is still in the gradients
+        skip: Tensor | None,  # where it is true, on the device, nothing moves: for fused optimisers alone
     ) -> None:
-        """Move the parameters of the group that have a gradient, by `factor` times its rate.
-
-        A GradScaler's `grad_scale` is still in the gradients. Where `skip` is true, on the device, nothing moves: that
-        is for fused optimisers alone.
-        """
+        """Move the parameters of the group that have a gradient, at its rate by its schedule."""
         moving = [p for p in group["params"] if p.grad is not None]
         if not moving:
             return
@@ -114,8 +93,8 @@ class RealPart:
                 p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")  # touches no other parameters' state
-        rate, self.optimizer.state = group["lr"], cast(Any, state) if is_torchs else _state_of(group, state)
+        factor = schedule(steps_made, group["steps"], group["warmup"])
+        rate, self.optimizer.state = group["lr"], _state_of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
             moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
@@ -130,8 +109,7 @@ class RealPart:
             self._give_back(state)
 
     def _give_back(self, state: dict[Tensor, Any]) -> None:
-        if self.optimizer.state is not state:
-            state.update(self.optimizer.state)
+        state.update(self.optimizer.state)
         self.optimizer.state = defaultdict(dict)
 
 
@@ -140,7 +118,7 @@ class RealGroups:
 
     def __init__(self, real: Real) -> None:
         self.options = real_options(real)
-        self._parts: list[RealPart] = []
+        self.parts: list[RealPart] = []
         self._beside: dict[Tensor, str] = {}  # parameters of given models about which nothing was said, and their names
         self.forget_steps()
 
@@ -149,19 +127,10 @@ class RealGroups:
         self._steps = 0
         self._first: dict[Tensor, tuple[int, Tensor]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
     def take(
         self, members: ParameterSplit, options: dict[str, Any], defaults: Mapping[str, Any]
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The real parameters of a group to be added, if they are trained, and their options, taken out of `options`.
-
-        Args:
-            members: The members of the group.
-            options: Its options.
-            defaults: Those of the binary optimiser.
-        """
+        """The real parameters of a group to be added, if they are trained, and their options, out of `options`."""
         given = options.pop("real", None)
         of_group = real_options(given)
         wanted = self.options if given is None else of_group
@@ -176,32 +145,6 @@ class RealGroups:
         elif options.get("weight_decay") == 0 and "weight_decay" not in defaults:
             del options["weight_decay"]  # frameworks give one to every group
         return params, real
-
-    def add(self, part: RealPart) -> list[dict[str, Any]]:
-        """The parameter groups of a part that this optimiser now has."""
-        self._parts.append(part)
-        return part.optimizer.param_groups
-
-    def check_gradients(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
-        for part, group in zip(self._parts, groups, strict=True):
-            part.check_gradients(group)
-
-    def step(
-        self, groups: Sequence[dict[str, Any]], state: dict[Tensor, Any], *, steps_made: int, **flags: Tensor | None
-    ) -> None:
-        """Step all groups; it may fail."""
-        for part, group in zip(self._parts, groups, strict=True):
-            part.step(group, state, factor=schedule(steps_made, group["steps"], group["warmup"]), **flags)
-
-    def missing(self, number: int, group: Mapping[str, Any]) -> set[str]:
-        """The options that a saved group in the place of the one with this number should have, but has not."""
-        return self._parts[number].missing(group)
-
-    def restore(self, groups: Sequence[dict[str, Any]], state: dict[Tensor, Any]) -> None:
-        """Take on loaded groups."""
-        for part, group in zip(self._parts, groups, strict=True):
-            part.restore(group, state)
 
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
         """A message, given once, if parameters beside the `trained` ones have gradients, but nothing changes them.
@@ -244,24 +187,15 @@ def _torch_optimizer(params: Sequence[NamedTensor], options: Mapping[str, Any]) 
     kind = options.get("kind", torch.optim.AdamW)
     if not callable(kind):
         raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
-    given = {name: value for name, value in options.items() if name != "kind"}
-    known = inspect.signature(kind).parameters
-    any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
-    if unknown := [] if any_name else sorted(set(given) - set(known)):
-        has = ", ".join([*list(known)[1:], *_OURS])
-        raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")
     defaults: dict[str, Any] = {} if "kind" in options else {"lr": REAL_RATE}
     if defaults and _can_be_fused(params) and not {"foreach", "differentiable"} & set(options):
         defaults["fused"] = True  # one call for all, which saves most of the time of small ones, on a CPU, too
-    optimizer = kind([{"params": list(params)}], **defaults | given)
+    optimizer = kind([{"params": list(params)}], **defaults | {k: v for k, v in options.items() if k != "kind"})
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
-        raise TypeError(
-            f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
-            "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
-        )
+        raise TypeError(f"{type(optimizer).__name__} evaluates the loss several times per step; choose another kind")
     return optimizer
 
 
