@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from qpsbgd import QPSBGD, binarize, summary
-from qpsbgd.binarization import Report, layer_run
+from qpsbgd.binarization import Report
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, convert
 
 
@@ -113,16 +113,6 @@ def test_a_bar_counts_the_layers(trained, capsys):
 def test_a_bar_says_where_it_is_within_a_layer(trained, capsys):
     binarize(trained, batches(), rounds=1, targets="own", progress=True)
     assert "2: batch 6 of 6" in capsys.readouterr().err
-
-
-def test_a_long_run_is_announced(trained, monkeypatch):
-    monkeypatch.setattr(layer_run, "_speed", lambda: 1e9)
-    wide = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 3), nn.ReLU(), nn.Linear(3, 2))
-    monkeypatch.setattr(layer_run, "fitted", lambda *_, **__: pytest.fail("the warning comes before"))
-    with pytest.raises(
-        UserWarning, match=r"roughly \d+ seconds without its forward passes, \d+ of them for 2; progress"
-    ):
-        binarize(wide, batches(), rounds=1200)
 
 
 def test_nothing_is_printed_without_a_bar(trained, capsys):

@@ -94,15 +94,6 @@ def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
     assert (full.energies <= limited.energies + 1e-9).all()
 
 
-def test_a_search_that_may_take_long_says_so_and_what_to_choose(monkeypatch):
-    monkeypatch.setattr(exact, "TOGETHER", 30)
-    monkeypatch.setattr(exact, "LONG", 0.0)
-    family = random_family(40, 3, 40, scale=0.2)
-    with pytest.warns(UserWarning, match='40 spins: .*"auto" or "descent".*time_limit'):
-        Exact(node_limit=1000).solve(family)
-    Exact(node_limit=1000, time_limit=60).solve(family)  # who gives a limit knows
-
-
 def test_after_the_time_limit_the_best_spins_so_far_are_returned():
     solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
     assert not solution.proven_optimal.any()

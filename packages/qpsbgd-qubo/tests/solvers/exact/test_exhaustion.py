@@ -118,7 +118,6 @@ def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
         (40, 10**8, [(5, 4_000_000), *[(2, 10**8)] * 2, (1, 10**8)]),
     ],
 )
-@pytest.mark.filterwarnings('ignore:the solver "exact" may take minutes')
 def test_a_decoder_that_gives_up_is_given_more_nodes_and_all_values_are_tried_between(
     n, node_limit, expected, monkeypatch
 ):
@@ -147,18 +146,6 @@ def test_a_decoder_that_gives_up_is_given_more_nodes_and_all_values_are_tried_be
         "fixed": 0,
         "unproven": 5,
     }
-
-
-@pytest.mark.parametrize(
-    ("limit", "seconds", "warned"), [(10**8 + 1, None, True), (10**8, None, False), (10**9, 50.0, False)]
-)
-def test_only_a_search_without_a_limit_that_may_take_long_is_warned_of(limit, seconds, warned, monkeypatch, recwarn):
-    clock = itertools.count()
-    monkeypatch.setattr(exact.time, "monotonic", lambda: float(next(clock)))  # a second per look
-    monkeypatch.setattr(exact, "decode", lambda couplings, linear, *_: np.full(len(linear), -1))
-    half = np.triu(np.random.default_rng(0).choice([-1.0, 1.0], (40, 40)), 1)
-    Exact(limit, seconds).solve(QuboFamily(half + half.T, np.zeros((40, 1))))  # 10^8 nodes would take 5 s
-    assert any("may take minutes for columns of 40 spins" in str(one.message) for one in recwarn) is warned
 
 
 def test_the_least_shift_makes_the_couplings_barely_positive_definite():

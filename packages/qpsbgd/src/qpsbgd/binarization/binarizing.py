@@ -84,7 +84,6 @@ def binarize(
         seed: Seed of the kicks.
         copy: Return a copy. False changes the model itself, once everything has succeeded.
         progress: True shows a bar (needs tqdm); a function is called after every layer with its line of the report.
-            With False, a warning announces calls that will take more than ten seconds.
 
     Raises:
         ValueError: There are no batches, a layer's inputs are not finite, the model is on several devices, there is

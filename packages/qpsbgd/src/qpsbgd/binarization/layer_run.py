@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Selection
-from qpsbgd.binarization.wide_layers import SWEEPS, Rows, WideLayer, rows_at_once
+from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import SOLVERS, Solver, make_solver
@@ -31,7 +29,6 @@ from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
-SLOW = 10.0  # seconds from which on a warning tells the time before
 NO_ROWS = "no calibration batch has any rows for it"
 
 Reader = BinaryLinear | BinaryConvNd  # a binary layer that makes rows of a real one's inputs and outputs
@@ -128,7 +125,6 @@ class LayerRun:
         module: nn.Module | None = None
         try:
             with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as (show, note):
-                self._announce()
                 for module in calls:
                     if module in names:
                         lines.append(self._binarized(module, names[module], note))
@@ -141,35 +137,6 @@ class LayerRun:
             name = next((path for path, one in self.changes.model.named_modules() if one is module), "")
             raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
         return tuple(lines)
-
-    def _announce(self) -> None:
-        """Warn of a long run, with its time by the size of the layers and the speed of a product now."""
-        device, solver = self.generator.device, self.options.solver
-        if device.type != "cpu" or self.options.progress or solver not in SEARCHES:
-            return
-        work = {name: self._work(layer, name) for layer, name in self.selection.names.items()}
-        if sum(work.values()) < SLOW * 1e9:  # slower machines are rare
-            return
-        speed = _speed()
-        seconds = {name: amount / speed for name, amount in work.items()}
-        whole, most = sum(seconds.values()), max(seconds, key=seconds.__getitem__)
-        if whole > SLOW:
-            warnings.warn(
-                f"binarize will take roughly {whole:.0f} seconds without its forward passes, {seconds[most]:.0f} of "
-                f"them for {most}; progress=True shows how far it is, rounds=10 and fewer inputs make it shorter",
-                stacklevel=5,
-            )
-
-    def _work(self, layer: nn.Module, name: str) -> float:
-        """Operations for a layer, roughly; fitted to layers of 128 to 2048 inputs and 64 to 1024 outputs."""
-        groups, n, m = matrices(layer).shape
-        blocks = -(-n // self.options.most_inputs)
-        rows = min(self.passes.rows[layer], max(LEAST_ROWS, ROWS_PER_INPUT * groups * n))
-        width, sweeps = n / blocks, 1 if blocks == 1 else SWEEPS
-        products, factors = rows * n * width, 12 * sweeps * n * width**2
-        kicks = self.options.rounds * self.options.bits_of(name) if self.options.solver == "kicks" else 0
-        search = 150 * sweeps * kicks * m * n * (0.04 * width + 50)
-        return groups * (products + factors * (self.options.solver != "rounding") + search)
 
     def _binarized(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
         options, weights = self.options, matrices(layer)
@@ -289,16 +256,6 @@ class LayerRun:
         drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
         drawn += torch.arange(most, device=drawn.device)
         return (drawn * (count / most)).long().clamp_(max=count - 1)
-
-
-def _speed() -> float:
-    """Operations per second in a product of matrices."""
-    matrix, seconds = torch.ones(512, 512), math.inf
-    for _ in range(3):
-        start = time.perf_counter()
-        matrix @ matrix
-        seconds = min(seconds, time.perf_counter() - start)
-    return 2 * len(matrix) ** 3 / seconds
 
 
 def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:

@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qpsbgd.nn.contexts import temporary_attributes
-from qpsbgd.nn.conversion import is_converted, is_transposed
+from qpsbgd.nn.conversion import is_converted
 
 MOST_KEPT = 4 * 2**30  # bytes of outputs that are kept at most; what is beyond is computed again
 LEAST_SCALE = 1e-3  # channels that a norm scales down below this share of the largest make up for nothing
@@ -129,11 +129,7 @@ class _Functions(TorchFunctionMode):
 
 
 class Passes:
-    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode.
-
-    Attributes:
-        rows: How many rows of inputs each layer has in all batches, once calls are counted.
-    """
+    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode."""
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
@@ -143,7 +139,6 @@ class Passes:
         self._kept_bytes, self._batch = 0, -1
         self._target: nn.Module | None = None
         self._input: Tensor | None = None
-        self.rows: Counter[nn.Module] = Counter()
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
         self._beyond: Sums | None = None
@@ -188,9 +183,6 @@ class Passes:
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             running.pop()
-            if isinstance(output, Tensor) and is_converted(module):
-                weight: Any = module.weight
-                self.rows[module] += output.numel() // max(weight.shape[is_transposed(module)], 1)
             if not sums.called(module, args, output) and not list(module.children()):
                 sums.begin(module, output)
 

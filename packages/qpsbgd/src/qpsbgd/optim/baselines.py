@@ -40,11 +40,8 @@ class DescentOptimizer(BinaryOptimizer):
     """
 
     option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({"momentum": BELOW_ONE, "eps": POSITIVE})
-    """The values that options of one baseline or another may have."""
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
-    """The names of what is kept of a weight: the base optimiser's, and the map's."""
-    skippable: ClassVar[bool] = False
-    """Whether a step that the fused kernel of Adam leaves out on the device changes nothing."""
+    skippable: ClassVar[bool] = False  # whether a step that the fused kernel of Adam leaves out changes nothing
 
     def __init__(
         self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None

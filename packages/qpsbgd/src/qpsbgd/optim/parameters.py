@@ -67,24 +67,20 @@ def param_groups(params: Layers) -> list[dict[str, Any]]:
 def check_weights(layers: Iterable[BinaryLayer], ranks: int) -> None:
     """Raise TypeError if a layer's weight is not sharded by output units, a flat view, or computed from others."""
     for layer in layers:
-        weight = layer.weight
-        if is_sharded(weight):
+        if is_sharded(layer.weight):
             check_shards(layer, ranks)
         own = isinstance(layer._parameters.get("weight"), nn.Parameter)
         computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
         # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
-        if getattr(weight, "_fsdp_flattened", False) or not (own or computed):
+        if getattr(layer.weight, "_fsdp_flattened", False) or not (own or computed):
             raise TypeError(
-                f"the weight of {layer} is a view of a flat parameter, as FullyShardedDataParallel makes it, in which "
-                "output units are cut apart; use torch.distributed.fsdp.fully_shard or "
-                "torch.nn.parallel.DistributedDataParallel instead"
+                f"the weight of {layer} is a view of a flat parameter, as FullyShardedDataParallel makes it; use "
+                "torch.distributed.fsdp.fully_shard or DistributedDataParallel instead"
             )
         if not own:
             raise TypeError(
-                f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, "
-                "spectral_norm, prune or a parametrization; a binary layer's latent weights must be a parameter: undo "
-                "it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), remove_weight_norm or "
-                "prune.remove"
+                f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, prune or "
+                "a parametrization; undo it, as by torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"
             )
 
 

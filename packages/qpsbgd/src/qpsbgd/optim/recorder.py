@@ -29,11 +29,7 @@ class Recorder:
     def attach_tape(self, layer: BinaryLayer, projection: Projection | None, *, ranks: int, step: int) -> None:
         """Give a layer the tape that its projection needs in place of any earlier one; none without a projection.
 
-        Args:
-            layer: The layer.
-            projection: Its projection.
-            ranks: The number of ranks, which share the projection's `rows`.
-            step: The number of steps made, as the projection counts them.
+        The projection's `rows` are shared by so many ranks, and `step` is the number of steps made, as it counts them.
         """
         if layer.tape is not None:
             layer.tape.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,6 @@ from qpsbgd_qubo.solvers.search.single_flips import local_search
 
 ENUMERATE_UP_TO = 10  # most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster
 TOGETHER = 20_000_000  # nodes for all columns together at first, which take well under a second
-LONG = 5.0  # seconds of work ahead, at most, from which on the solver says so
 TRY_OUT_UP_TO = 18
 """Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
 CHEAP_UP_TO = 16  # most spins for which the optimum costs hardly more than a heuristic answer
@@ -97,9 +95,7 @@ class Exact(Solver):
         # All columns together as far as that takes well under a second, and less than trying all values of open spins.
         open_spins = (fixed == 0).sum(1)
         easy = min(self.node_limit, max(1, TOGETHER // len(linear)), exhaustion_work(int(open_spins.max())) // 4 or 1)
-        begun = time.monotonic()
         search(np.arange(len(linear)), easy)
-        per_node = (time.monotonic() - begun) / (easy * len(linear))
         # Then the hard ones a few at a time, so that Ctrl-C works: as long as trying all values would take, then that,
         # and as long as it may take where there are too many to try.
         few = 2 * thread_count()
@@ -121,12 +117,6 @@ class Exact(Solver):
                 spins[column] = fixed[column]
                 spins[column, places], nodes[column] = found, exhaustion_work(len(places))
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
-        if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
-            warnings.warn(
-                f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or '
-                '"descent", or give it a time_limit (seconds) or a smaller node_limit',
-                stacklevel=2,
-            )
         search_few(hard, self.node_limit)
         return spins, nodes
 
