@@ -1,4 +1,3 @@
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -283,20 +282,6 @@ def test_work_beyond_the_node_limit_is_not_begun(monkeypatch):
     limits.clear()
     assert not Exact(node_limit=work - 1).solve(all_open(24)).proven_optimal.any()
     assert limits == [work // 4, work - 1]
-
-
-@pytest.mark.parametrize(("long", "warned"), [(7.9, 1), (8.0, 0)])
-def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, warned):
-    # 4 columns of 32 nodes took 1 s, so that 256 nodes of each may take 8 s.
-    ticks = iter([0.0, 10.0, 11.0])
-    monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(exact, "TOGETHER", 4 * 32)
-    monkeypatch.setattr(exact, "LONG", long)
-    monkeypatch.setattr(exact, "decode", given_up([]))
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        Exact(node_limit=256).solve(all_open(40, 4))
-    assert len(found) == warned
 
 
 def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no_trial(monkeypatch):
