@@ -77,10 +77,7 @@ def stack(parts: Any) -> Any:
 
 
 def real_floats(value: Any) -> Any:
-    """A copy as a tensor, or of anything else as an array by rows, in float32 or float64.
-
-    Half precision and integers are converted.
-    """
+    """A copy in float32 or float64, as a tensor, or of anything else as an array by rows."""
     if is_tensor(value):
         value = value.detach().clone()
         kind = "c" if value.is_complex() else "f" if value.is_floating_point() else "i"

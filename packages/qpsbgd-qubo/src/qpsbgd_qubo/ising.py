@@ -21,11 +21,7 @@ class Ising:
     norm: float | None = None  # the largest absolute eigenvalue of J, if known: the columns of a family share it
 
     def strength(self, factor: float) -> float:
-        """The coupling inside chains, factor · ‖J‖₂.
-
-        Only couplings can break a chain: a field pulls all of its qubits to the same side. If nothing is coupled, any
-        chain holds.
-        """
+        """The coupling inside chains, factor · ‖J‖₂: only couplings can break a chain, fields pull all of it."""
         norm = largest_eigenvalue(self.couplings) if self.norm is None else self.norm
         return factor * (norm or float(np.abs(self.fields).max(initial=0.0)) or 1.0)
 

@@ -50,11 +50,7 @@ class Problem:
 
     @functools.cached_property
     def family(self) -> QuboFamily:
-        """The model as a dense family.
-
-        Raises:
-            TooLargeError: A sparse model has too many variables for that.
-        """
+        """The model as a dense family; TooLargeError if it has too many variables for that."""
         return self.model.to_dense() if isinstance(self.model, SparseIsing) else self.model
 
     def with_sense(self, *, maximize: bool) -> Problem:

@@ -73,18 +73,8 @@ class SparseIsing:
     ) -> SparseIsing:
         """The problem Σ values · g_rows g_cols + Σ linear · g + offset over n spins, every entry counting once.
 
-        Entries for the same pair, in either order, add up; one for a spin and itself goes to the offset, as g_i² = 1.
-
-        Args:
-            n: How many spins.
-            rows: One end of each coupling, from 0, shape (k,).
-            cols: The other end, shape (k,).
-            values: The couplings, shape (k,).
-            linear: The fields h, shape (n,); zero if left out.
-            offset: A constant.
-
-        Raises:
-            ValueError: An index is out of range, a shape does not fit, or a value is not finite.
+        Entries (k,) for the same pair, in either order, add up; one for a spin and itself goes to the offset, as g_i² =
+        1.
         """
         rows, cols, values = _entries(n, rows, cols, values)
         linear, values, offset = _check_parts(np.zeros(n) if linear is None else linear, values, offset)
@@ -98,11 +88,7 @@ class SparseIsing:
 
     @classmethod
     def from_qubo(cls, n: int, rows: Any, cols: Any, values: Any, offset: float = 0.0) -> SparseIsing:
-        """The QUBO Σ values · x_rows x_cols + offset over x = (1 + g) / 2 ∈ {0, 1}ⁿ, every entry counting once.
-
-        Entries for the same pair, in either order, add up; those on the diagonal are linear terms, as x_i² = x_i.
-        Raises as `from_edges`.
-        """
+        """The QUBO Σ values · x_rows x_cols + offset over x = (1 + g) / 2 ∈ {0, 1}ⁿ, every entry counting once."""
         rows, cols, values = _entries(n, rows, cols, values)
         _, values, offset = _check_parts(np.zeros(n), values, offset)
         loops = rows == cols
@@ -201,11 +187,7 @@ class SparseIsing:
     __rmul__ = __mul__
 
     def to_dense(self) -> QuboFamily:
-        """The same problem with a full matrix, a family of one column.
-
-        Raises:
-            TooLargeError: It has more than `MAX_DENSE` spins; a ValueError and a MemoryError.
-        """
+        """The same problem with a full matrix, a family of one column; TooLargeError above `MAX_DENSE` spins."""
         n = check_dense(self.num_spins)
         quadratic = np.zeros((n, n))
         quadratic[np.repeat(np.arange(n), np.diff(self.indptr)), self.indices] = self.couplings / 2

@@ -13,11 +13,7 @@ _HINT = "nothing was changed; choose another path, or check that its folder exis
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that takes the place of `path` once it is complete; on failure, nothing changes there.
-
-    A symbolic link stays, and the file that it points to is replaced. A new file gets the permissions that the umask
-    allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
-    """
+    """Write a file that takes the place of `path` once it is complete; on failure, nothing changes there."""
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)
         return

@@ -41,10 +41,7 @@ def supports(stage: Stage) -> bool:
 def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int:
     """How many stages at the beginning make one program: with one input, and one value that others take.
 
-    Args:
-        stages: Stages of a network, from some place to the end.
-        last: The number of the last operation that takes a value, for all values.
-        number: Of the first stage's value.
+    `last` has the number of the last operation that takes each value, and `number` is that of the first stage's.
     """
     entry, count, longest, needed = set(stages[0].sources), 0, 0, 0
     computes = False
@@ -319,12 +316,7 @@ class _Program:
 
 
 def real_program(stages: Sequence[Stage], number: int) -> Callable[[Array], tuple[Array, bool]]:
-    """Stages for which `run_length` is right, as a function of batches: their last value, and whether all is finite.
-
-    Args:
-        stages: What to compute.
-        number: Of the first stage's value.
-    """
+    """Stages of one program, the first of this number, as a function: the last value, and if all is finite."""
     program = _Program(stages[0].before[0].shape)
     uses = Counter(source for stage in stages for source in stage.sources)
     values = {stages[0].sources[0]: replace(program.input, shared=True)}

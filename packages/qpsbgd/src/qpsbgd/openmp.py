@@ -8,18 +8,12 @@ import sys
 
 
 def wait_passively() -> None:
-    """Let torch's waiting threads in this process and its children sleep, unless the user has set a policy.
-
-    By default they spin for a while, against whatever else runs. It has no effect if torch is already loaded.
-    """
+    """Let torch's waiting threads sleep instead of spin, if torch is not loaded yet and the user has set no policy."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def guard_fork() -> None:
-    """Raise in a fork of a process that has called this: torch may hang there at the next matrix product.
-
-    Torch then uses a single thread in such forks, so that they get as far as this error.
-    """
+    """Raise in a fork of a process that has called this, where torch may hang; one thread gets as far as this."""
     if _guarded() != os.getpid() and sys.platform == "linux":
         raise RuntimeError(
             "this process is a fork of one that had already trained or solved on the CPU, and GNU OpenMP does not "

@@ -27,10 +27,7 @@ CHIP = (
 
 
 def chip(*, reads: int, size: int) -> VirtualQPU:
-    """The simulated chip of the studies, `size` 16 as an Advantage chip, and its reads as they are.
-
-    Nothing that looks at the energy touches them: no descent, and broken chains by majority.
-    """
+    """The simulated chip of the studies, and its reads as they are: nothing that looks at the energy touches them."""
     return VirtualQPU(num_reads=reads, size=size, descent=False, repair="majority")
 
 

@@ -32,11 +32,7 @@ def jaccard(spins: Tensor) -> Tensor:
 
 
 def lowest(spins: Tensor, energies: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` different samples of lowest energy, (k, n) and (k,); fewer if there are not that many.
-
-    Samples of equal energy come in the order of their spins, −1 before +1, so that the order of the reads does
-    not matter.
-    """
+    """The `count` different samples of lowest energy, (k, n) and (k,), equal ones in the order of their spins."""
     different, which = torch.unique(spins, dim=0, return_inverse=True)  # sorted by spins
     energy = energies.new_empty(len(different))
     energy[which] = energies

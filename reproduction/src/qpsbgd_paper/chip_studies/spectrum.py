@@ -79,11 +79,9 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
 
         H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
 
-    This is D-Wave's convention; the problem's constant energy is left out. A problem whose fields are all ±h and whose
-    couplings are J times the product of those signs, as every QUBO of one row of ±1 inputs is, commutes with the total
-    spin: its spectrum comes from one small matrix per total spin, for hundreds of spins. Others are limited to
-    `MOST_SPINS`. `points` is a number of s, evenly from 0 to 1, or their values; where there are fewer than `count`
-    levels, all are returned.
+    D-Wave's convention. A problem whose fields are all ±h and whose couplings are J times the product of those signs,
+    as every QUBO of one row of ±1 inputs, commutes with the total spin: its spectrum comes from one small matrix per
+    total spin. Others have at most `MOST_SPINS`. `points` is a number of s from 0 to 1, or their values.
     """
     spectrum = _spectrum(ising)
     return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
@@ -97,9 +95,7 @@ def spectral_gap(
         min over s of  E_d(s) − E_0(s),   d the number of ground states of the problem
 
     The d lowest levels end in ground states if levels are followed in their order. Several problems, such as a layer's
-    columns, are a direct sum: they do not act on each other, and the gap is the smallest of theirs at every s. (In
-    the spectrum of the whole, which `direct_sum` gives, levels may cross if columns have several ground states.) A
-    crossing that is much narrower than the grid can be missed.
+    columns, do not act on each other: the gap is the smallest of theirs at every s. Narrow crossings can be missed.
     """
     parts = [problem] if isinstance(problem, Ising) else list(problem)
     spectra = [_spectrum(part) for part in parts]

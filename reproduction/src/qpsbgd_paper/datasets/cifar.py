@@ -26,13 +26,8 @@ _CLASSES = 10
 def load_cifar10(*, data: Path | None = None) -> LabelledImages:
     """All 50000 training and 10000 test images (32, 32, 3), red, green and blue, and their labels.
 
-    They are read from the official archive, `cifar-10-python.tar.gz`, whose checksum must be right; from the folder
-    that it unpacks to, `cifar-10-batches-py`; or from `images.npz` with the arrays `x_train`, `y_train`, `x_test` and
-    `y_test`. The first of these that is there counts, in the folder `cifar-10` of the data folder; the first two may
-    also lie in the data folder itself.
-
-    Args:
-        data: The data folder; see `files.locate`.
+    From `cifar-10-python.tar.gz`, whose checksum must be right, the folder `cifar-10-batches-py` that it unpacks to, or
+    `images.npz` with `x_train`, `y_train`, `x_test` and `y_test`, in the folder `cifar-10` of the data folder.
     """
     place = find_images(data=data) or locate(ARCHIVE, data=data)
     if place.suffix == ".npz":

@@ -49,14 +49,10 @@ FILES: Mapping[str, Published] = {file.name: file for file in _published()}
 
 
 def locate(name: str, *, data: Path | None = None) -> Path:
-    """The path of a published file whose checksum is right.
+    """The path of a published file, one of `FILES`, whose checksum is right.
 
     A folder that was named, here or in `QPSBGD_DATA`, is only read. Otherwise the file is looked for in the user's
     cache, and downloaded to it when it is missing or broken.
-
-    Args:
-        name: As in `FILES`, such as "mnist/train-images-idx3-ubyte.gz".
-        data: The data folder; None is the one in `QPSBGD_DATA`, or else the user's cache.
     """
     file = find(name)
     folder, ours = data_folder(data)
@@ -75,14 +71,7 @@ def locate(name: str, *, data: Path | None = None) -> Path:
 
 
 def fetch(name: str, *, data: Path | None = None) -> Path:
-    """Download a published file, unless it is there already; it appears complete and checked, or not at all.
-
-    Pooch says on stderr from where to where, with a progress bar.
-
-    Args:
-        name: As in `FILES`.
-        data: The folder to fill; None is the user's cache, whatever `QPSBGD_DATA` says.
-    """
+    """Download a published file to a folder or the cache, unless it is there; complete and checked, or not at all."""
     file = find(name)
     path = (cache_folder() if data is None else data.expanduser()) / name
     if state_of(path, file) == "right":

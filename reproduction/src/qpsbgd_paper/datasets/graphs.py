@@ -50,10 +50,6 @@ def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
 
     Training nodes are 20 of each class, validation nodes the 500 after them, test nodes 1000 that the authors list.
     CiteSeer's 15 nodes without features have zeros and the label -1.
-
-    Args:
-        name: "cora", "citeseer" or "pubmed".
-        data: The data folder; see `files.locate`.
     """
     if name not in get_args(Planetoid):
         raise ValueError(f"a graph of Planetoid must be one of {', '.join(get_args(Planetoid))}, got {name!r}")
@@ -84,14 +80,10 @@ def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
 
 
 def load_karate(*, seed: int = 0) -> Graph:
-    """The club with node numbers in binary as features, and a drawn split of 20 training and 14 test nodes.
+    """The club with node numbers, 0 to 33, as 6 bits ±1, the highest first, and a split of 20 and 14 nodes by the seed.
 
-    The paper packs the one-hot feature of a node to binary code: here its number, 0 to 33, in 6 bits, the highest
-    first, as ±1. It trains on five nodes of each class. One community has only four members: all of them are taken, and
-    one more node is drawn from all that are left, so that there are 20 and 14 as in the paper.
-
-    Args:
-        seed: Seed of the split.
+    The paper trains on five nodes of each class. One community has only four members: all of them are taken, and one
+    more node is drawn from all that are left.
     """
     from torch_geometric.datasets import KarateClub
 

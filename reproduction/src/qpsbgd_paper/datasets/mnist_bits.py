@@ -37,14 +37,7 @@ others had a threshold of 0.5, a compactness of 1, or lines through the image's 
 
 
 def load_bits(pair: tuple[int, int], *, data: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
-
-    Images are in the order of MNIST's training file. Bits are kept in the cache, so that no pair is processed twice.
-
-    Args:
-        pair: The digits with target 0 and target 1.
-        data: The data folder; see `files.locate`.
-    """
+    """Bits (4000, 16), float32 ±1, and targets (4000,), long, of two digits' first training images; from the cache."""
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
         raise ValueError(f"a pair must be two different digits from 0 to 9, got {pair}")
     labels = read_labels("train", data=data)

@@ -51,10 +51,7 @@ SMALL = 12  # columns of at most so many inputs are answered exactly, by trying 
 
 
 class SignLayer(nn.Module):
-    """x W with W = sign(Ω), then a sign, whose gradient is that of a hardtanh with bounds ±1.001.
-
-    With `real`, as for ProxQuant, weights and outputs are real: x Ω, then that hardtanh.
-    """
+    """x W with W = sign(Ω), then a sign with the gradient of a hardtanh; if `real`, x Ω and that hardtanh."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -163,10 +163,7 @@ def _walked(
 
 
 def _stays(spins: Tensor, answer: Tensor, fixed: Tensor) -> bool:
-    """Theorem 1 as printed, both ways: from x⁰ = s, spins stay for 50 steps of 0.1 if and only if s is fixed.
-
-    Within ten steps every coordinate at ±1 that moves the wrong way has changed its sign.
-    """
+    """Whether from x⁰ = s spins stay for 50 steps of 0.1 if and only if s is fixed: Theorem 1 as printed, both ways."""
     x, still = spins.clone(), torch.ones(len(spins), dtype=torch.bool)
     start = torch.arange(len(spins))
     for _ in range(50):

@@ -219,8 +219,7 @@ class Comparison(Experiment):
     def _choice(self, results: Results) -> Generator[list[Job], None, tuple[Grids, Chosen]]:
         """The choice of options; yields jobs whose results are to be in `results` when it goes on.
 
-        Grids are extended as long as results show a best rate at an edge. A line that is `like` another has the points
-        of the other's grid that it may take.
+        Grids are extended as long as results show a best rate at an edge. A line `like` another has its points.
         """
 
         def shared(grids: Grids) -> Grids:
@@ -252,11 +251,7 @@ class Comparison(Experiment):
         ]
 
     def _ranked(self, grids: Grids, results: Results, *, seeds: int) -> Generator[list[Job], None, Grids]:
-        """The points of every grid, the best mean figure first; of equal ones, the earlier point.
-
-        The mean is over all cases of a group. Options whose figure was not finite in some run count as worst. Runs of a
-        line that is like another are the other's.
-        """
+        """The points of every grid, the best mean over all cases of a group first; not finite counts as worst."""
         lines = self._lines()
         jobs: dict[str, Job] = {}
         for (case_name, name), grid in grids.items():

@@ -21,11 +21,9 @@ CONNECT_SECONDS = 10
 
 @contextmanager
 def dask_workers(address: str) -> Iterator[Workers]:
-    """The workers of the Dask cluster whose scheduler has this address, such as "tcp://host:8786".
+    """The workers of the Dask cluster whose scheduler has this address, such as "tcp://host:8786"; they share no disk.
 
-    Nothing is read from or written to a disk that the workers share. A worker that is lost costs what it was doing:
-    Dask gives that job to another one. Workers may come and go. At the end of the `with` block, what has not begun is
-    cancelled; what runs ends on its worker, and its result is dropped.
+    They may come and go: Dask gives a lost one's job to another. At the end, what has not begun is cancelled.
     """
     try:
         client = dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

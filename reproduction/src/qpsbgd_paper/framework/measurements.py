@@ -13,12 +13,7 @@ Answer = TypeVar("Answer")
 
 
 def publish(script: str, **content: Any) -> None:
-    """Write results and what they were made with to results/NAME.json, or to the file that the command line names.
-
-    Args:
-        script: Path of the benchmark, a file in a folder beside `results`.
-        **content: The results.
-    """
+    """Write results and what they were made with to results/NAME.json, or to the file that the command line names."""
     place = Path(script)
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else place.parents[2] / "results" / f"{place.stem}.json"
     write_json(target, {"made with": environment(), **content})

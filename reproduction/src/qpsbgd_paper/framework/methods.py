@@ -90,10 +90,7 @@ def rates(*learning_rates: float, **others: Any) -> Grid:
 
 
 def extended(grid: Grid, best: Options) -> Grid:
-    """The grid, with one more point where the best rate is the smallest or largest of those with its other options.
-
-    The new rate is a third of it or three times as large. Other options that come with a single rate mean that rate.
-    """
+    """The grid, with a third of or three times the best rate where that is at the edge of those like it."""
     others = {**best, "lr": None}
     tried: list[Any] = [point.get("lr") for point in grid if {**point, "lr": None} == others]
     if len(tried) < 2 or min(tried) < best["lr"] < max(tried):
@@ -280,17 +277,10 @@ def paper_lines(
     named: str | None = None,
     **grids: Grid,
 ) -> dict[str, Line]:
-    """All lines of an experiment of the paper.
+    """All lines of an experiment of the paper, with the baselines' grids and the learning rates of the paper's form.
 
-    Args:
-        literal: Learning rates of the paper's form.
-        ours: Grid of our spins, where it is not the usual one.
-        virtual: Whether the paper's form is also run on a virtual chip.
-        random: Whether the weights of best training accuracy are scored: then random networks are a control too.
-        solver: A solver that the user named, for two more lines.
-        exact: The solver of all but the virtual chip: "descent" where layers are too wide for exact answers.
-        named: What tables call it, where it is not the same in all cases.
-        **grids: Grids of the baselines.
+    `ours` is the grid of our spins, `random` adds random networks as a control, `solver` one that the user named, and
+    `exact` is that of all but the virtual chip, called `named` in tables where it differs between cases.
     """
     paper, named = printed(*literal, solver=exact), named or exact
     ours = ours or relative_rates("spins")

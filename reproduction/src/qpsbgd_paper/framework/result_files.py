@@ -92,11 +92,7 @@ def write_csv(path: Path, experiments: Sequence[Experiment], *, folder: Path) ->
 
 
 def csv_rows(experiment: Experiment, *, folder: Path) -> Iterator[list[Any]]:
-    """The `COLUMNS` of every figure of every final run, in full precision; empty where a figure is not finite.
-
-    Options, and settings that have no column, are JSON. Curves and other lists are left out: the runs' own files in
-    `folder` hold them.
-    """
+    """The `COLUMNS` of every figure of every final run, in full precision; empty where a figure is not finite."""
     for job, result in experiment.finished(folder=folder):
         known = {name: job.get(name, "") for name in ("case", "line", "seed")}
         others = {key: value for key, value in job.items() if key not in (*known, "options", "choosing")}

@@ -71,23 +71,9 @@ def run_jobs(
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
-    Every result becomes a file in `folder` at once, complete or not at all. A later call with the same settings reads
-    it instead of computing it again, so that what was interrupted goes on where it stopped; a damaged file is named in
-    a warning, and the run done again. Where a job fails, no new
-    one is started, those that are running are finished and kept, then the failure is raised. Answers that a job paid
-    for are kept until its result is written: started again, even with a larger `max_qpu_seconds`, it gets them from
-    the file.
-
-    Args:
-        work: A function at a module's top level.
-        jobs: Keyword arguments for `work`, of plain JSON types.
-        experiment: Its name, for error messages.
-        folder: Where results are kept; made if it is not there.
-        workers: Processes or a cluster to use; without them jobs run here, one by one.
-        fresh: Compute all again; kept results are replaced one by one, and kept answers are paid for again.
-
-    Raises:
-        RunFailed: A job raised an error, spent its budget, or its process was killed.
+    Every result becomes a file in `folder` at once, complete or not at all; a later call reads it, unless `fresh` or
+    damaged. Where a job fails, no new one is started, those that are running are finished and kept, then RunFailed is
+    raised. Answers that a job paid for are kept until its result is written. `work` is at a module's top level.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = []

@@ -26,18 +26,10 @@ def fit(
     falling_over: int | None = None,
     summed: bool = False,
 ) -> list[Measured]:
-    """Train the model; what `measure` gave after every step, or after every few.
+    """Train the model; what `measure` gave, in evaluation mode without gradients, after every step, or after every few.
 
-    Args:
-        model: Trained in training mode, measured in evaluation mode without gradients.
-        loss: The mean loss on a batch, from its row numbers.
-        rows: The row numbers of every batch; each is drawn just before its step.
-        optimizers: Each makes a step per batch.
-        measure: Called after steps.
-        every: How many steps lie between two measurements.
-        before: Called before every step, as `measure` is after it.
-        falling_over: Over this many steps, all learning rates fall linearly to a fiftieth; None keeps them.
-        summed: Train on the sum of the batch's losses instead of their mean.
+    `before` is called before every step, as `measure` is after it. `falling_over` so many steps, all rates fall
+    linearly to a fiftieth. `summed` trains on the sum of the batch's losses.
     """
     schedules = [] if falling_over is None else [LinearLR(each, 1.0, 0.02, falling_over) for each in optimizers]
     found = []
@@ -74,13 +66,7 @@ def fit_classifier(model: nn.Module, data: tuple[Tensor, Tensor], *, batch: int,
 
 
 class BinaryMLP(nn.Module):
-    """Binary linear layers with hardtanh between them.
-
-    Args:
-        widths: Widths of the input, the hidden layers and the output.
-        gain: Gain of every layer.
-        constant: Give every layer one more input that is always 1, in place of a bias: its weights are ±1 too.
-    """
+    """Binary linear layers with hardtanh between them; `constant` gives each one more input 1, in place of a bias."""
 
     def __init__(self, widths: Sequence[int], *, gain: Gain, constant: bool = False) -> None:
         super().__init__()

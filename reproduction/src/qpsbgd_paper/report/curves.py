@@ -91,8 +91,7 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
 def y_range(means: Sequence[np.ndarray[Any, Any]], *, may_be_log: bool) -> tuple[float, float, bool]:
     """Lowest and highest value to show of some lines, and whether as logarithms.
 
-    Three quarters of the lines are shown whole, so that a few that diverge do not flatten the others; and all of those
-    that leave their range by less than a quarter of it.
+    Three quarters of the lines are shown whole, and all that leave their range by less than a quarter of it.
     """
     ends = [(np.nanmin(mean), np.nanmax(mean)) for mean in means if not np.isnan(mean).all()]
     if not ends:

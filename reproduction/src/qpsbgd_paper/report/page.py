@@ -34,11 +34,7 @@ def page(
 ) -> str:
     """The whole report: the numbers that a newcomer wants, all verdicts at a glance, then a section per experiment.
 
-    Args:
-        summaries: Summaries of the experiments, in the order of the page.
-        title: Title of the page.
-        intro: Plain text that explains words, folded; an empty line begins a new paragraph.
-        drawn: The `pictures` of the summaries, where the caller has them already.
+    `intro` is plain text, folded, and `drawn` the `pictures` of the summaries, where the caller has them.
     """
     lead = claims_sentence(summaries)
     drawn = drawn or [pictures(summary) for summary in summaries]

@@ -49,10 +49,7 @@ def image(draw: Callable[[], Figure], kind: str) -> bytes:
 
 
 def tidy(axes: Axes, *, log: str = "") -> None:
-    """Axes with a light grid and few ticks; those named in `log` ("x", "y" or "xy") logarithmic, with plain numbers.
-
-    Call it when everything is drawn: the ticks depend on the range.
-    """
+    """Axes of a finished drawing with a light grid and few ticks, logarithmic where named in `log`: "x", "y", "xy"."""
     for name, axis, ticks in (("x", axes.xaxis, 4), ("y", axes.yaxis, 5)):
         if name not in log:
             axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))

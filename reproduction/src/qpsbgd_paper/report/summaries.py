@@ -47,10 +47,7 @@ def rows_of(summary: Summary) -> list[Mapping[str, Any]]:
 
 
 def line_labels(summary: Summary) -> dict[str, str]:
-    """The labels of all lines, by name, in the order of the rows; where two are the same, with the names added.
-
-    "BC", as the paper has it, is written out.
-    """
+    """The labels of all lines, by name, in the order of the rows; where two are the same, with the names added."""
     labels = {row["line"]: re.sub(r"^BC\b", "BinaryConnect", row["label"]) for row in reversed(rows_of(summary))}
     labels = {row["line"]: labels[row["line"]] for row in rows_of(summary)}
     times = Counter(labels.values())

@@ -155,10 +155,7 @@ def duration(seconds: float) -> str:
 
 
 def mean_and_deviation(values: Sequence[float | None], decimals: int | None = 3) -> str:
-    """`0.952 ± 0.008`, the sample standard deviation over seeds; the number alone where there is one seed.
-
-    A figure that is missing or not finite is a run that diverged: then how many did is said instead.
-    """
+    """`0.952 ± 0.008`, the sample standard deviation over seeds; or how many runs diverged."""
     if not len(values):
         return NOTHING
     numbers = _finite(values)

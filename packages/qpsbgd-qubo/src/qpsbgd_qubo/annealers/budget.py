@@ -44,10 +44,7 @@ class Estimate:
 
 
 def seconds_charged(timing: Mapping[str, float], *, estimate: float) -> float:
-    """Seconds to count for an answer: the largest of what the service reports in microseconds and of the estimate.
-
-    A limit on money must not depend on a report that may be missing, NaN, negative or in the wrong unit.
-    """
+    """Seconds to count for an answer: the larger of the service's report, which may be wrong, and the estimate."""
     reported = (timing.get(name, 0.0) * 1e-6 for name in ("charge_time", "qpu_access_time"))
     return max(estimate, *(seconds if 0 <= seconds < math.inf else 0.0 for seconds in reported))
 
@@ -61,10 +58,9 @@ class Bill:
 
 
 class Budget:
-    """Counts submissions in a ledger before they are sent, and keeps them within a limit.
+    """Counts submissions in a ledger, in memory or a file, before they are sent, and keeps them within `limit` seconds.
 
-    The count never falls, except by submissions that the service did not take. A solver's copies share their ledger,
-    and so may threads and processes. Without a ledger it counts in memory; `limit` is in seconds, None for no limit.
+    The count never falls, except by submissions that the service did not take.
     """
 
     def __init__(self, ledger: Ledger | None = None, *, limit: float | None = None) -> None:

@@ -91,12 +91,7 @@ class ChipSolver(ServiceSolver):
         return self._in_session(self._session, **changes)
 
     def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
-        """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
-
-        Args:
-            shapes: (n, m) of every layer.
-            one_by_one: The paper's way, for comparison: every column is a submission of its own.
-        """
+        """What a step with layers of these shapes (inputs, columns) costs; `one_by_one` as in the paper."""
         columns = [n for n, m in shapes for _ in range(m)]
         groups = [[n] for n in columns] if one_by_one else [columns]
         jobs = [job for sizes in groups for job in self._jobs(tuple(sizes), copies=1 if one_by_one else self.copies)]

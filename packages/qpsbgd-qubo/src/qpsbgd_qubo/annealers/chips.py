@@ -122,11 +122,7 @@ class Chip:
 
 
 def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_time: float | None = None) -> float:
-    """QPU time of one submission in seconds, by the chip's own estimate.
-
-    That is `sampler.solver.estimate_qpu_access_time`. A chip without it, such as the mock, is assumed to need
-    `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
-    """
+    """QPU time of one submission in seconds, by the chip's own estimate; the constants above where it has none."""
     reads: dict[str, Any] = {"num_reads": num_reads}
     if annealing_time is not None:
         reads["annealing_time"] = annealing_time

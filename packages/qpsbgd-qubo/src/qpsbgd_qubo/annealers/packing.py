@@ -1,7 +1,4 @@
-"""Columns on tiles: which column goes where in which submission, what the chip is sent, and the votes of its answer.
-
-Nothing here talks to a service.
-"""
+"""Columns on tiles: which column goes where in which submission, what the chip is sent, and the votes of its answer."""
 
 from __future__ import annotations
 
@@ -87,9 +84,8 @@ def _take(tiles: list[CliqueEmbedding], used: set[int]) -> CliqueEmbedding | Non
 def embed(ising: Ising, tile: CliqueEmbedding, chip: Chip, *, chain_strength: float) -> tuple[Array, Array]:
     """Fields (q,) and couplings (c + k,) of a tile, as large as the chip's ranges allow.
 
-    A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. Everything on a tile is
-    multiplied by one factor, the largest for which fields, couplings, chains and the sums at every qubit stay in range.
-    For sums over a group of couplers, all of a qubit's couplings of one sign count, whatever their groups.
+    A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. One factor scales the
+    tile; of a group of couplers, all of a qubit's couplings of one sign count.
     """
     fields = (ising.fields / tile.lengths)[tile.spin]
     ends = tile.spin[tile.cross_edges]
@@ -128,9 +124,8 @@ def votes(spins: Array, tile: CliqueEmbedding) -> Array:
 def chain_spins(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
     """Spins of every read from the votes of its chains, both (reads, n), and the chains' lengths, (n,) or (reads, n).
 
-    An unbroken chain gives its spin. With repair "majority" broken chains follow most of their qubits, and ties are
-    decided by the energy; with "energy" all broken chains are. These are set one after the other, the one that feels
-    the strongest field first, each to the sign that lowers the energy.
+    With repair "majority" broken chains follow most of their qubits, and only ties are decided by the energy; with
+    "energy" all broken chains are: one after the other, strongest field first.
     """
     spins = np.sign(votes).astype(np.float64)
     if repair == "energy":

@@ -1,7 +1,4 @@
-"""Solvers that send problems to a service: frozen options, and a session with the connection, the count and the place.
-
-What counts against `max_qpu_seconds` is in `budget.Budget`.
-"""
+"""Solvers that send problems to a service: frozen options, and a session with the connection and the count."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ Owners = Sequence[tuple[Reads, int]]  # columns of all families, each by its fam
 
 
 class Session:
-    """One connection to a service, opened when it is first needed, and the count of what was sent through it.
-
-    `place` is where to go on in the recording: the `place` of another session.
-    """
+    """One connection to a service, opened when first needed; `place` is where to go on in the recording."""
 
     def __init__(self, budget: Budget, *, place: dict[str, Any] | None = None) -> None:
         self.budget = budget

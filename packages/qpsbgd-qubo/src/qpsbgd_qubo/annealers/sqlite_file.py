@@ -1,8 +1,7 @@
 """SQLite files of a known kind, one transaction at a time, and errors that say what to do.
 
-The journal is a rollback journal, which works on any file system and leaves all that is committed in one file. It is
-overwritten, not deleted (PERSIST), which is faster; a commit is then on the disk also with `synchronous = NORMAL`. FULL
-would only order the writes to the journal, whose checksums notice disorder.
+The rollback journal works on any file system; it is overwritten, not deleted (PERSIST), which is faster, and makes
+`synchronous = NORMAL` as safe as FULL.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ def is_new(path: Path) -> bool:
 
 @contextmanager
 def transaction(path: Path, kind: Kind, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """A connection for one transaction, which an error undoes; to `write` makes a new file and keeps other writers out.
-
-    Nothing stays open: threads cannot share a connection, and forked processes must not.
-    """
+    """A connection for one transaction, which an error undoes; `write` makes a new file and keeps other writers out."""
     if write:
         path.parent.mkdir(parents=True, exist_ok=True)
     name = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"

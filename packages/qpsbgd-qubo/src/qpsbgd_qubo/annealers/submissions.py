@@ -118,15 +118,10 @@ class Link(ABC):
 
 
 class Live(Link):
-    """Sends problems to a sampler, all at once, and sends one again after a passing fault.
+    """Sends problems to a sampler, all at once, and sends one again after a passing fault, up to `retries` times.
 
-    The pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
-
-    Args:
-        sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
-        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service.
-        owned: Whether `close` closes the sampler.
-        label: Label of every problem on the service's dashboard.
+    The pause before is one second, then two, four, …, and fifteen times as long where requests were too many. `close`
+    closes a sampler that is `owned`.
     """
 
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False, label: str | None = None) -> None:

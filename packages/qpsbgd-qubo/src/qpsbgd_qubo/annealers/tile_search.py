@@ -1,8 +1,7 @@
-"""Searches a chip for disjoint cliques; a script for a separate process, since minorminer can crash its process.
+"""Searches a chip for disjoint cliques, in a process of its own: minorminer 0.2.22 can crash or fill the memory.
 
-`minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs, and now
-and then elsewhere. Those sizes are never requested (a part of a larger clique will do), and when a step has killed the
-process, `tiles` runs this file again without it. It imports nothing of ours.
+It does for 5 to 8 spins on Zephyr graphs, sizes that are never requested, and now and then elsewhere: `tiles` then runs
+this file again without the step that killed it. It imports nothing of ours.
 
 stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
 stdout: the number of every step before it is tried, and at the end the tiles (or the largest n) as JSON.

@@ -99,9 +99,7 @@ class CliqueEmbedding:
 def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[CliqueEmbedding, ...]:
     """Disjoint tiles of `spins` chains on the chip, in the order of a scan over it; empty where none fits.
 
-    The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder` (by default
-    `tiles` in `QPSBGD_CACHE` or the user's cache), or only in memory where that cannot be written. A file that is
-    damaged or does not fit the chip is replaced.
+    Found once per chip and size, which takes seconds, and kept in `folder`, by default in the cache.
     """
     if spins not in chip.tilings:
         path = (cache_folder() / "tiles" if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"

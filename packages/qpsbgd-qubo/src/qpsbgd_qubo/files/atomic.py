@@ -50,14 +50,9 @@ def without_checksum(data: bytes) -> dict[str, Any]:
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` once it is complete; until then, and on failure, nothing changes there.
 
-    A symbolic link stays, and the file that it points to is replaced. A new file gets the permissions that the umask
-    allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
-
-    The content goes to a temporary file in the same folder, locked as long as its writer lives: so the next writer of
-    the same path on the same machine can remove those of killed writers and leave those of others at work.
-
-    Raises:
-        OSError: The file cannot be written; the message says why and names `path`.
+    A symbolic link stays, and its target is replaced; an existing file keeps its permissions; a device is written
+    directly. The temporary file beside it is locked while its writer lives, so that the next one can remove what killed
+    writers left.
     """
     if _is_device(path):
         try:

@@ -29,14 +29,9 @@ def gunzip(file: IO[bytes], *, most: int = MOST_BYTES) -> io.BufferedReader:
 
 
 class Arrays(Mapping[str, Array]):
-    """The arrays of an `.npz` archive, each loaded when it is asked for.
+    """The arrays of an `.npz` archive in single or double precision, each loaded when it is asked for.
 
-    The size of the whole file is known from its headers before anything is allocated. Arrays in single precision stay
-    as they are, other numbers become double precision.
-
-    Args:
-        file: The archive, open as long as arrays are loaded.
-        most: Bytes that all arrays together may take; a file that is larger itself may have its own size.
+    Their size is known from the headers before anything is allocated: `most` bytes, or as much as the file itself.
     """
 
     def __init__(self, file: IO[bytes], *, most: int = MOST_BYTES) -> None:

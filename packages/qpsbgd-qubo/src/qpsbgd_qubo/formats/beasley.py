@@ -14,11 +14,7 @@ from qpsbgd_qubo.sparse import SparseIsing
 
 
 def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> Problem:
-    """The problem in lines `n count` and then, `count` times, `i j value`, counted from 1.
-
-    The formats are "beasley", "biqmac" and "maxcut", see `problem_files.read_problem`; None if the file must tell.
-    `number` is the problem's, from 1, if there are several.
-    """
+    """The problem of this number in lines `n count` and then, `count` times, `i j value`, counted from 1."""
     skip, n, count, last = _place(file, several=format not in ("maxcut", "biqmac"), number=number)
     check_variables(n, entries=count)
     entries = file.entries(skip=skip, first=1, last=n, count=None if last else count)

@@ -79,11 +79,7 @@ def read_qbsolv(file: TextFile) -> Problem:
 
 
 def read_mtx(file: TextFile, *, format: str | None) -> Problem:
-    """The problem in a coordinate matrix A (n, n) of real numbers, general or symmetric.
-
-    The formats are "mtx" and "maxcut". If None, a pattern without a diagonal is a graph, a matrix with a diagonal a
-    QUBO.
-    """
+    """The problem in a coordinate matrix A (n, n); without a format, a diagonal makes it a QUBO."""
     field, symmetry = _banner(file)
     size = file.first("must hold a line `rows columns count` after its comments, but ends before")
     n, columns, count = whole_numbers(size, "rows columns count")

@@ -46,11 +46,7 @@ class TextFile:
         return found
 
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
-        """The lines `i j value` or, all of them, `i j`, which stands for the value 1.
-
-        They come after `skip` lines with data; i and j are from `first` to `last`. `count` is how many to read, None
-        for all that are left. An error names the line.
-        """
+        """The lines `i j value`, or all of them `i j`, behind `skip` lines with data; `count` of them, or all."""
         with self.open_text() as stream:
             data = self._data(stream)
             begin = next(itertools.islice(data, skip, None), None) if count != 0 else None

@@ -61,10 +61,7 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
 
 @contextmanager
 def ended_by_exceptions() -> Iterator[None]:
-    """An exception that leaves it, as Ctrl-C raises one, ends what was begun inside, on other threads too.
-
-    These must run in a copy of the context.
-    """
+    """An exception that leaves it ends what was begun inside, also on threads that run in a copy of the context."""
     inside = Interruption()
     token = _CURRENT.set((*_CURRENT.get(), inside))
     try:
@@ -85,10 +82,7 @@ def report(energy: float, rounds: int, left: float) -> None:
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[Array]:
-    """A flag of shape (1,) that turns from 0 to 1 when the time is up, or by Ctrl-C inside `best_on_interrupt`.
-
-    Kernels see it change, since they release the GIL.
-    """
+    """A flag (1,) that turns from 0 to 1, also for running kernels, at the end of the time or by Ctrl-C."""
     passed, current = np.zeros(1, np.uint8), _CURRENT.get()
     for interruption in current:
         interruption.flags[id(passed)] = passed

@@ -22,10 +22,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class WarmState(State):
-    """The state of a solver that goes on from its last answer, by block; it begins with sign(−s) without one.
-
-    In spins and what belongs to them, a row is a column of the family.
-    """
+    """The state of a solver that goes on from its last answer, by block; a row of spins is a column of the family."""
 
     couplings: Any = None  # 2 Q without its diagonal, (count, n, n)
     reach: Any = None  # the largest field that they can make, (count,)
@@ -125,10 +122,7 @@ class Solver(ABC):
 
     @property
     def together(self) -> bool:
-        """Whether all families should go into one call of `solve_all`, which saves submissions or keeps their order.
-
-        Otherwise several threads may call `solve` at the same time.
-        """
+        """Whether all families should go into one call of `solve_all`; otherwise several threads may call `solve`."""
         return False
 
     @classmethod

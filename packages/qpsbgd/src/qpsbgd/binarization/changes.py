@@ -45,10 +45,7 @@ class Changes:
                 before.restore()
 
     def prepare(self) -> None:
-        """Evaluation mode; attention with its projections as layers, and nothing computed without calling these.
-
-        At the end the modes are taken back, and everything else where no layer has become binary.
-        """
+        """Evaluation mode; attention with its projections as layers, and nothing computed without calling these."""
         self.model.eval()
         for module in list(self.model.modules()):
             if isinstance(module, nn.TransformerEncoderLayer):

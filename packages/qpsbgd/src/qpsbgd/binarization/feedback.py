@@ -20,12 +20,10 @@ PENALTY, RELAXATION = 0.5, 1.6  # ρ for inputs of size one, and the over-relaxa
 
 
 class Feedback:
-    """Error feedback in a metric, prepared for many calls.
+    """Error feedback in a positive definite metric Q (n, n), prepared for many calls.
 
-    Args:
-        metric: Q (n, n), positive definite.
-        ridges: What is added to the diagonal of Q, as shares of its mean, one by one: the larger, the less of an error
-            is passed on. Every one gives an answer of its own.
+    `ridges` are added to the diagonal of Q, as shares of its mean, one by one: each gives an answer of its own, and the
+    larger it is, the less of an error is passed on.
     """
 
     def __init__(self, metric: Tensor, ridges: tuple[float, ...] = (0.0,)) -> None:
@@ -66,12 +64,9 @@ class Feedback:
 
 
 class Range:
-    """Moves weights into the range of their levels: to the point nearest in the metric, by the method of multipliers.
+    """Moves weights into the range of their levels: to the point nearest in the metric, by ADMM (Boyd et al., 2011).
 
-    With Q (n, n) for inputs of equal size, the steps of ADMM (Boyd et al., 2011), whose product all columns of weights
-    (n, m) share:
-
-        x = w + ρ (Q + ρ)⁻¹ (z − u − w),   z = x + u clipped to the range,   u = x + u − z
+    x = w + ρ (Q + ρ)⁻¹ (z − u − w),   z = x + u clipped to the range,   u = x + u − z
     """
 
     def __init__(self, metric: Tensor, weights: Tensor) -> None:

@@ -93,10 +93,7 @@ class PlaneSearch:
     def _searched(
         self, target: Tensor, scales: Tensor, spins: Tensor, coupling_fields: Tensor, patience: int
     ) -> tuple[Tensor, Tensor]:
-        """Spins that descent and tabu moves find for Q and the linear part −2t/α, and their coupling fields.
-
-        On a CPU, the given ones are overwritten.
-        """
+        """Spins that descent and tabu moves find for Q and the linear part −2t/α, and their coupling fields."""
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))

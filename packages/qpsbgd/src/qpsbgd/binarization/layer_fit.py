@@ -97,10 +97,7 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
 
 
 def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor) -> None:
-    """Give a binary layer what was found for a real one, and the bias (groups, m) where it has one.
-
-    The latent weights have the planes' signs, and sizes that say what a flip would cost.
-    """
+    """Give a binary layer what was found for a real one; latent weights have sizes that say what a flip would cost."""
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
     weight, old = layer.weight, getattr(layer, "bias", None)

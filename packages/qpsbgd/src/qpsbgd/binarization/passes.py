@@ -238,10 +238,7 @@ class Passes:
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> LayerCall | None:
-        """A layer that is called once, in the pass of one batch; None where the batch does not reach it.
-
-        With `sums`, its output is followed to a sum.
-        """
+        """A layer's call in the pass of one batch, with `sums` followed to a sum; None where it is not reached."""
         ends: list[tuple[Branch, Tensor]] = []
 
         def found(branch: Branch, other: Tensor) -> None:
@@ -257,10 +254,7 @@ class Passes:
         return None if self._input is None else LayerCall(self._input, *(ends[0] if ends else (None, None)))
 
     def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
-        """The outputs that a layer, seen `here` in the network that becomes binary, should have for a batch.
-
-        By its namesake in this model; None where the batch does not reach that one.
-        """
+        """The outputs that a layer, seen `here`, should have for a batch, by its namesake in this model."""
         layer = self._model.get_submodule(name)
         there = self.seen(layer, number, sums=True)
         if there is None:
@@ -322,11 +316,7 @@ class Passes:
 
 
 def arguments(model: nn.Module, batch: Any) -> Any:
-    """The part of a batch that a model's `forward` takes: a tensor, a tuple of arguments or a dictionary of keywords.
-
-    A batch of a DataLoader may hold more, such as targets: of a tuple or list, as many parts count as `forward` has
-    positional parameters, and of a mapping those that it has by name.
-    """
+    """The part of a batch that `forward` takes, by position or by name: a batch may hold more, such as targets."""
     if not isinstance(batch, Mapping | tuple | list):
         return batch
     parameters = inspect.signature(model.forward).parameters.values()
@@ -347,10 +337,7 @@ def arguments(model: nn.Module, batch: Any) -> Any:
 
 
 def answer(model: nn.Module, batch: Any) -> Any:
-    """A model's output for a tensor, a tuple of arguments or a dictionary of keyword arguments.
-
-    The model gets copies of the tensors, which it may change in place.
-    """
+    """A model's output for copies of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
     batch = _copied(batch)
     try:
         if isinstance(batch, dict):

@@ -39,12 +39,7 @@ SUMMARIES = {
 
 
 def application(wanted: str = "") -> typer.Typer:
-    """The library's own commands, and those of the entry points in `COMMANDS`.
-
-    Args:
-        wanted: The one to load: others may need packages that take seconds. If there is none of this name, all of them
-            without what they do, for the overview.
-    """
+    """The library's own commands, and those of entry points: the `wanted` one, or all for the overview."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,

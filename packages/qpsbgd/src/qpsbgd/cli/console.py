@@ -39,10 +39,7 @@ def show(events: Iterable[tuple[str, int, int]]) -> None:
 def rich_table(
     title: str, head: Sequence[str], body: Sequence[Sequence[str]], *, best: Collection[tuple[int, int]] = ()
 ) -> RenderableType:
-    """A table for the terminal, whose lines break between words; the cells (row, column) in `best` are bold.
-
-    Where the terminal is too narrow for the longest words side by side, the rows come one below the other.
-    """
+    """A table for the terminal, whose cells (row, column) in `best` are bold; of a narrow one, the rows one by one."""
     cells = [
         [Text(visible(cell), style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
         for number, row in enumerate(body)

@@ -24,14 +24,7 @@ _VIEWS = (
 
 
 class Result:
-    """A value that a node of the model computes, and the memory in which torch keeps it.
-
-    Results that are the same tensor in torch are the same `Result`.
-
-    Attributes:
-        value: The value, after all changes in place.
-        name: What computed it.
-    """
+    """A value, after all changes in place, and what computed it; what is one tensor in torch is one `Result`."""
 
     def __init__(self, value: Any, name: str, shape: Shape | None) -> None:
         self.value, self.name = value, name

@@ -1,7 +1,4 @@
-"""A torch model as operations, by torch.fx: its layers as they are, and everything between them function by function.
-
-What they cannot express is refused with the layer's name and line.
-"""
+"""A torch model as operations, by torch.fx: its layers as they are, and everything between them by function."""
 
 from __future__ import annotations
 
@@ -86,10 +83,7 @@ class _Proxy(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
-    """Adds every node to a graph as soon as it is recorded.
-
-    Leaves are supported modules, binary layers, and all modules of torch's own but containers and `_ENCODERS`.
-    """
+    """Adds every node to a graph as soon as it is recorded; leaves are torch's modules, but containers and encoders."""
 
     proxy_buffer_attributes = True
 

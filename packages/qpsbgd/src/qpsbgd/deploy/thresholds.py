@@ -29,10 +29,7 @@ _MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a bat
 
 @dataclass(frozen=True)
 class LayerSums:
-    """The sums of a layer with one plane of weights, and the batch norms and monotone activations behind it.
-
-    `steps` is what its inputs count, None for bits.
-    """
+    """The sums of a layer, whose inputs count `steps` (None for bits), and norms and activations behind it."""
 
     layer: BinaryLayer
     between: Sequence[nn.Module]
@@ -146,9 +143,8 @@ def vanishes_at(function: str) -> np.float32:
 def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]:
     """Slopes a and starts c, one per unit, for which a · s + c reaches every level at its boundary s, and not before.
 
-    With d = level − a · s over a unit's boundaries (steps, units), those that are `inner`, that needs
-    max d ≤ c < min d + a. The slope is chosen so that there is as much room as possible, which is a concave function of
-    it; where float32 rounds at a boundary, there may be none.
+    With d = level − a · s over a unit's `inner` boundaries, max d ≤ c < min d + a. The slope leaves as much room as
+    possible, which is a concave function of it; where float32 rounds at a boundary, there may be none.
     """
 
     def ends(slopes: Array) -> tuple[Array, Array]:

@@ -132,11 +132,7 @@ def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
 
 
 def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[nn.Module]]:
-    """The first layer and the last, each in a list, of the modules of a model in their order.
-
-    Embeddings are a first layer themselves, and the last layer of one of several equal blocks behind them is no head:
-    then there is none.
-    """
+    """The first layer and the last, each in a list; behind embeddings no first, and as one of equal blocks no last."""
     order = [module for module in names if is_converted(module)]
     before = itertools.takewhile(lambda module: module not in order[:1], names)
     if not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in before):

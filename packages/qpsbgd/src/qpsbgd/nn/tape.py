@@ -39,8 +39,7 @@ class LayerMoments:
 class MomentTape:
     """The moments of one layer's inputs since the last `clear`, over all of its uses in passes.
 
-    They are computed in the forward pass, because later operations may change inputs in place, and count as soon as a
-    gradient arrives at the output, whatever it is: a pass alone is not recorded.
+    They are computed in the forward pass, since later operations may change inputs, and count once a gradient arrives.
     """
 
     def __init__(
@@ -103,15 +102,10 @@ class _Part:
 
 
 class Tape:
-    """The rows of one layer since the last `clear`, with their output gradients.
-
-    Using a layer twice, or several backward passes before a step, adds records: QUBOs are sums over rows.
-
-    Inputs are read in the forward pass, because later operations may change them in place.
+    """The rows of one layer since the last `clear`, with their output gradients, over all of its uses in passes.
 
     With `weight`, a record counts once a `backward` call has reached the weight, and only while the weight holds that
-    gradient. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
-    gradient penalty; `model.zero_grad()` drops all records, as the optimiser's `zero_grad` does.
+    gradient: not after a pass that is never backpropagated, `torch.autograd.grad`, or `model.zero_grad()`.
     """
 
     sharded = False
@@ -232,11 +226,7 @@ def _expects_gradient(output: Tensor) -> bool:
 
 
 def _on_gradient(output: Tensor, act: Callable[[Tensor], object]) -> None:
-    """Call `act` with the gradient of an output.
-
-    The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place activations
-    that often follow a layer.
-    """
+    """Call `act` with the gradient of an output: a module's full backward hook would not allow in-place activations."""
 
     def hook(grad: Tensor | None) -> None:
         if grad is not None:  # an operation after the layer returned no gradient

@@ -34,10 +34,7 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 
 
 class DescentOptimizer(BinaryOptimizer):
-    """A step of a base optimiser (`optim/updates.py`), then a proximal map, as PARQ has it: the baselines.
-
-    Both in single precision where layers are in half.
-    """
+    """A step of a base optimiser in at least single precision, then a proximal map, as PARQ has it."""
 
     option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({"momentum": BELOW_ONE, "eps": POSITIVE})
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})

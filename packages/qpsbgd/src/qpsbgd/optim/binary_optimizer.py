@@ -175,10 +175,9 @@ class BinaryOptimizer(Optimizer):
         *,
         later: bool = False,
     ) -> bool:
-        """True; raise ValueError if a gradient, of these layers or all, or of a real parameter, is not finite.
+        """True; raise ValueError unless gradients, of these layers or all and real ones, and moments are finite.
 
-        So must be the moments of layers' inputs. With `later`, the step need not wait for a GPU: it becomes one under
-        `_skip`, and the next one raises.
+        With `later`, the step need not wait for a GPU: it becomes one under `_skip`, and the next one raises.
         """
         self._report(self._finite_check.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]

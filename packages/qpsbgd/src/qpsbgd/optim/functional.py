@@ -65,10 +65,7 @@ def qpsbgd(
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:
-    """The factor on the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
-
-    It is 0 after the last of `steps`, and always 1 if their number is unknown.
-    """
+    """The factor on the rate at a step, from 0: up over `warmup` · steps, then a cosine to 0; 1 without `steps`."""
     if steps is None:
         return 1.0
     if step >= steps:
@@ -88,10 +85,7 @@ def _mask(inputs: LayerInputs, skip: Tensor) -> LayerInputs:
 
 
 def _replace_state(kept: LayerState, new: LayerState, skip: Tensor | None) -> None:
-    """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses.
-
-    Those tensors take the place of the new ones in `new`, so that nothing is there twice.
-    """
+    """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses."""
     for entry in fields(kept):
         name = entry.name
         old, value = getattr(kept, name), getattr(new, name, entry.default)

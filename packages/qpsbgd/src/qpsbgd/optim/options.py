@@ -101,11 +101,7 @@ def resolve_defaults(
 ) -> dict[str, Any]:
     """The options of an optimiser for this network: those `given`, and defaults in the place of None.
 
-    Args:
-        given: The arguments, `lr`, `relative`, `steps` and `warmup` among them.
-        network: The network.
-        rules: The rules that the options must obey.
-        rate_factor: The factor of the default rate; None where there is no default rate.
+    `rate_factor` is that of the default rate; None where there is no default rate.
     """
     options = {name: python_number(value) for name, value in given.items()} | {"step": 0}
     if options["relative"] is None:

@@ -36,13 +36,10 @@ _NAMED = 4  # parameters that a message names; of the others it says how many th
 
 
 class RealPart:
-    """Steps one parameter group of another optimiser as a torch optimiser would.
+    """Steps one parameter group of another optimiser, which owns the group and the state and lends them for a step.
 
-    The other optimiser owns the group, with the learning rate, and the state; they are lent for a step. So there is one
-    `param_groups` for schedulers and one `state_dict`, and every kind of optimiser keeps its own state apart.
-
-    The options are those of `real` of `QPSBGD`. Where a rate or kind is given, or without norms, the default of
-    `vector_factor` is 1, and with a rate or kind that of `scale_factor` None, which is the rate of any matrix.
+    So there is one `param_groups` for schedulers and one `state_dict`. The options are those of `real` of `QPSBGD`;
+    where a rate or kind is given, vectors and learned scales have that of any matrix.
     """
 
     def __init__(
@@ -147,10 +144,7 @@ class RealGroups:
         return params, real
 
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
-        """A message, given once, if parameters beside the `trained` ones have gradients, but nothing changes them.
-
-        Their values are compared over the first few steps, so an optimiser beside this one need not be announced.
-        """
+        """A message, given once, if parameters beside the `trained` ones have gradients, but nothing changes them."""
         self._steps += 1
         if self._steps > 1 + _PATIENCE or not self._beside:
             return

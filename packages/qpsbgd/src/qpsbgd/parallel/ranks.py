@@ -20,10 +20,7 @@ Work = TypeVar("Work")
 
 
 class Ranks:
-    """The ranks of torch.distributed's default group; a single one where that is not used.
-
-    Every method is a collective: all ranks call it, in the same order.
-    """
+    """The ranks of torch.distributed's default group, or a single one; every method is a collective."""
 
     def __init__(self) -> None:
         self.sent = 0  # bytes of tensors that this rank has sent

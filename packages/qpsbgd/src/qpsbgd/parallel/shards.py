@@ -69,10 +69,7 @@ def _as_dtensor(value: Tensor, weight: Any, dim: int) -> Tensor:
 
 
 def saved_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
-    """The saved tensors of every weight, by name, in the precision in which they were saved; this rank's part of them.
-
-    Torch casts it to the parameter's, but that of half-precision layers stays in single precision.
-    """
+    """The saved tensors of every weight, by name, in their own precision; this rank's part of them."""
     for weight, number, dims in _saved_parameters(groups, state["param_groups"]):
         for name, value in state["state"].get(number, {}).items():
             if isinstance(value, Tensor):

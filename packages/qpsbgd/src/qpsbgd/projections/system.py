@@ -169,11 +169,7 @@ class SystemProjection(Projection):
         return self.delta == "auto" or self.delta >= SURE_PENALTY
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
-        """The sums of x xᵀ by block.
-
-        Raises:
-            MemoryError: There is not enough memory for Q̄.
-        """
+        """The sums of x xᵀ by block; MemoryError if there is not enough memory for Q̄."""
         blocks, dtype = Blocks.of(layer, self.block), torch.promote_types(layer.weight.dtype, torch.float32)
         if layer.weight.device.type == "cpu":
             needed = 3 * blocks.count * blocks.width**2 * dtype.itemsize
@@ -259,11 +255,7 @@ def system_matrix(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tens
 
 
 def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks, *, sure: bool = False) -> Tensor:
-    """A⁻¹ for Q̄ (count, width, width).
-
-    The condition of A is at most 1 + n/δ, so single precision is enough unless δ is tiny; then Cholesky's method may
-    fail, and double precision is tried. Where it is `sure` not to, nothing is checked.
-    """
+    """A⁻¹ for Q̄ (count, width, width); in double precision where a tiny δ makes single fail, unless it is `sure`."""
     # Some builds of LAPACK report no failure of a matrix that holds NaN.
     if not sure and not bool(gram.isfinite().all()):
         raise ValueError(

@@ -50,10 +50,7 @@ class WeightedRows:
 
     @classmethod
     def of(cls, rows: Any, values: Rows, weights: Rows | None) -> WeightedRows:
-        """The samples in an order of their own, whole weights replaced by repeated rows.
-
-        So the order of the data makes no difference, and a weight of two is the same as two rows.
-        """
+        """The samples in an order of their own, so that theirs makes no difference; whole weights repeat rows."""
         if weights is not None:
             if (weights < 0).any() or not weights.any():
                 raise ValueError(f"sample weights must not be negative, nor all zero, got {weights}")

@@ -43,11 +43,7 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
 def decode(
     couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
 ) -> Array:
-    """Bring good `spins` (m, n) of every column to the optimum, those that are `fixed`, not 0, as they are.
-
-    Returns:
-        The nodes that each column took, (m,), −1 where it gave up: at `node_limit`, or when `stop` is set.
-    """
+    """Bring good `spins` (m, n) to the optimum, `fixed` ones as they are; nodes (m,), −1 where it gave up."""
     nodes = np.full(len(linear), -1)
     whole = all((np.rint(part) == part).all() for part in (couplings, linear))
     if whole and np.abs(couplings).sum() / 2 + np.abs(linear).sum(1).max() > MOST_WHOLE:

@@ -63,10 +63,7 @@ class OneHot:
     def anneal(
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Array:
-        """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or, if None, random ones.
-
-        `hot` is the first temperature, `sweeps` those of all chains together; only `sites` may become +1, all if None.
-        """
+        """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or from random ones."""
         generator, n = np.random.default_rng(seed), len(self.bases)
         fresh = spins is None
         if spins is None:

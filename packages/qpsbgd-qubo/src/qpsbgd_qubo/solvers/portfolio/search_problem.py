@@ -60,11 +60,7 @@ class SearchProblem(ABC):
     def anneal_groups(
         self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
     ) -> Answer:
-        """Anneal within groups, or make tabu moves if not `hot`; never above the energy of `spins`.
-
-        Random places if `spins` is None. With another answer `across`, only the groups in which it differs are
-        annealed.
-        """
+        """Anneal within groups, or make tabu moves if not `hot`, in those that differ from `across`."""
         assert self.groups is not None
         sites = None if spins is None or across is None else self.groups.differences(spins, across)
         sites = sites if sites is not None and len(sites) else None
@@ -170,10 +166,9 @@ class DenseSearchProblem(SearchProblem):
 
 
 def _hidden(couplings: Array, linear: Array, largest: float) -> bool:
-    """Whether single precision hides by how much numbers of about the same size differ: costs beside large penalties.
+    """Whether single precision hides by how much numbers differ: the tenth that differ least without being equal.
 
-    These are the tenth of all couplings, or of all fields, that differ least without being equal; `largest` is the
-    largest sum of the sizes of a spin's couplings and field.
+    `largest` is the largest sum of the sizes of a spin's couplings and field.
     """
     for values in (couplings.ravel()[:: couplings.size // SAMPLE | 1], linear):
         ordered = np.sort(values)

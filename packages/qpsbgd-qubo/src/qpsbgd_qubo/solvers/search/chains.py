@@ -49,11 +49,7 @@ class SparseModel:
         sites: Array | None = None,
         alone: bool = False,
     ) -> tuple[Array, float]:
-        """Spins (n,) int8 in a local minimum, and their energy; never above that of `spins`.
-
-        All chains, or one if `alone`, start with `spins`, random ones if None, and make one sweep per temperature over
-        `sites`, int32, all if None.
-        """
+        """Spins (n,) int8 in a local minimum, never above `spins`, and their energy; a sweep per temperature."""
         generator, n = np.random.default_rng(seed), len(self.linear)
         state = int(generator.integers(1, 2**63, dtype=np.uint64))
         sites = np.arange(n, dtype=np.int32) if sites is None else sites
@@ -81,11 +77,9 @@ class SparseModel:
 class Reduction:
     """A problem without the spins whose best value follows from others: a smaller one, and the way back.
 
-    A spin with field h and couplings w to spins x has the best value −sign(h + wᵀx), at the energy −|h + wᵀx|. As a
-    function of x that is again an Ising energy if there are at most two neighbours, or three and no field; then the
-    spin is eliminated. A spin whose field outweighs its couplings has one best value whatever the others are. Both
-    repeat until nothing is left to do: trees and chains of such spins vanish, and sparse random graphs shrink to a
-    core.
+    A spin with field h and couplings w to spins x has the best value −sign(h + wᵀx), at the energy −|h + wᵀx|: an Ising
+    energy of x if there are at most two neighbours, or three and no field. A spin whose field outweighs its couplings
+    has one best value. Both rules repeat: trees and chains vanish, and sparse random graphs shrink to a core.
     """
 
     core: SparseModel | None  # the problem that is left; None if nothing is

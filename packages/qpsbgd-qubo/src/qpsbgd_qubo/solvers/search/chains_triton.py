@@ -134,11 +134,7 @@ def _anneal(
 def anneal(
     problem: SparseIsing, temperatures: Array, *, chains: int, seed: int, device: torch.device | str = "cuda"
 ) -> tuple[Array, Array]:
-    """The spins of the best chain, (n,) int8, and the energies of all, without a constant, in single precision.
-
-    One sweep per temperature; `chains` is rounded up to a multiple of 32. The device may be the CPU where Triton
-    interprets its kernels.
-    """
+    """The spins of the best chain, (n,) int8, and the energies of all, without a constant; a sweep per temperature."""
     tiles, programs, n = Tiles.of(problem), -(-chains // LANES), problem.num_spins
     generator = np.random.default_rng(seed)
     start = generator.integers(-(2**31), 2**31, (programs, n + 1), dtype=np.int32)

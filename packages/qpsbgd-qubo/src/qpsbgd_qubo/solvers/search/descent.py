@@ -106,11 +106,7 @@ class Descent(Solver):
 def best_of_reads(
     family: QuboFamily, reads: int, search: Callable[[Array, Array], Solution], generator: np.random.Generator
 ) -> tuple[Solution, int]:
-    """The best of plain descent and of so many searches, the first from the sign vector, the others from random spins.
-
-    Returns:
-        The solution, and the searches that were made until Ctrl-C.
-    """
+    """The best of plain descent and of searches from the sign vector and random spins; and how many Ctrl-C has left."""
     solution, made = local_search(family, sign_start(family)), 0
     with deadline(None) as passed:
         while made < reads and not passed[0]:

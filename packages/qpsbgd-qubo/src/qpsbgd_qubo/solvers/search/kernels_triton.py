@@ -135,10 +135,7 @@ def search(
     tenure: int,
     seed: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Spins (count, m, n) lowered from `spins`, which may be overwritten; energies and flips, (count, m).
-
-    The families have the quadratic parts (count, n, n) and the linear parts (count, m, n), a row per column.
-    """
+    """Spins (count, m, n) lowered from `spins`, which may be overwritten; energies and flips, (count, m)."""
     count, m, n = linear.shape
     quadratic, linear, spins = quadratic.contiguous(), linear.contiguous(), spins.contiguous()
     reaches = reaches_of(quadratic) if reaches is None else reaches

@@ -21,10 +21,7 @@ def local_search(
     seed: int = 0,
     stop: Array = NEVER,
 ) -> Solution:
-    """Where descent and then tabu moves lead from `spins` (n, m), in a family of arrays.
-
-    The other arguments are those of `lower_columns`.
-    """
+    """Where descent and then tabu moves lead from `spins` (n, m); the other arguments are those of `lower_columns`."""
     landscape = Landscape.of(family)
     # The kernel wants one column's spins side by side in memory.
     fields, spins = aligned(landscape.fields(spins).T), aligned(spins.T)
@@ -52,16 +49,9 @@ def lower_columns(
 ) -> Array:
     """Lower every column of `spins` (m, n) in place: best-improvement descent, then tabu moves; the flips.
 
-    Args:
-        couplings: 2 Q without its diagonal, (n, n).
-        fields: s + couplings · spins, (m, n), kept up to date.
-        spins: −1 and +1, a column of the family per row.
-        threshold: The largest gain of each column that may be a rounding error, (m,).
-        max_flips: Most flips per column, tabu moves included; None for as many as it takes.
-        patience: Moves without a new lowest energy after which a column ends with its best spins; 0 for no tabu moves.
-        tenure: Moves for which a flipped spin stays tabu, and up to half as many more, at least 5.
-        seed: Decides how many more.
-        stop: Once it is set, every column ends with its best spins so far.
+    With couplings (n, n), fields s + couplings · spins (m, n), which are kept up to date, and per column the largest
+    gain that may be a rounding error. `patience` moves without a new lowest energy end a column; a flipped spin stays
+    tabu for `tenure` moves and up to half as many more, at least 5, by the seed.
     """
     flips = np.empty(len(spins), np.int64)
     limits = (most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed)
