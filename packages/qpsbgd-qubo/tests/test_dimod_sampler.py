@@ -81,7 +81,7 @@ def test_a_solver_object_is_taken():
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match=r"num_reads must be .* at least 1, got 0"):
         FamilySampler().sample(random_bqm("SPIN"), num_reads=0)
-    with pytest.raises(TypeError, match=r"num_reads must be .*whole number"):
+    with pytest.raises(TypeError, match=r"num_reads must be .*integer"):
         FamilySampler().sample(random_bqm("SPIN"), num_reads=1.5)
     with pytest.raises(ValueError, match="unknown solver 'magic'"):
         FamilySampler("magic")

@@ -152,7 +152,7 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
 @pytest.mark.parametrize(
     ("solver", "options", "message"),
     [
-        ("descent", {"tabu": 1.5}, "tabu must be a whole number of at least 0 and at most 4.61168601843e+18, got 1.5"),
+        ("descent", {"tabu": 1.5}, "tabu must be an integer of at least 0 and at most 4.61168601843e+18, got 1.5"),
         ("auto", {"time_limit": NAN}, "time_limit must be None or a finite number of at least 0, got nan"),
         ("auto", {"time_limit": "abc"}, "time_limit must be None or a finite number of at least 0, got 'abc'"),
         ("virtual-qpu", {"broken": 1}, "broken must be a finite number of at least 0 and below 1, got 1"),
@@ -163,7 +163,7 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
         (
             "gurobi",
             {"seed": 2_000_000_001},
-            "seed must be a whole number of at least 0 and at most 2000000000, got 2000000001",
+            "seed must be an integer of at least 0 and at most 2000000000, got 2000000001",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_numbers_without_bounds_are_only_checked_for_their_kind():
 
 @pytest.mark.parametrize(("steps", "error"), [(1.5, TypeError), (-1, ValueError), (True, TypeError)])
 def test_an_estimate_is_for_a_whole_number_of_steps(steps, error):
-    with pytest.raises(error, match=r"^steps must be a whole number of at least 0"):
+    with pytest.raises(error, match=r"^steps must be an integer of at least 0"):
         Estimate(1, 0.1) * steps
 
 

@@ -116,7 +116,7 @@ BAD = {
     "no problem": ("p.txt", "0\n", "holds no problem"),
     "no text": ("p.txt", b"\xff\xfe\x00\x81", "UTF-8"),
     "no problem left": ("p.txt", "1\n", "ends before problem 1 of 1"),
-    "wordy header": ("p.txt", "n 3\n", "line 1 must hold whole numbers"),
+    "wordy header": ("p.txt", "n 3\n", "line 1 must hold integers"),
     "no variables": ("p.txt", "0 0\n", "at least one variable"),
     "packed damage": ("p.txt.gz", b"not packed", r"not a complete \.gz file"),
     "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "not a complete .bqm file of dimod"),

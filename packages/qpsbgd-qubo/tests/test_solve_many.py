@@ -13,7 +13,7 @@ from qpsbgd_qubo.testing import random_family
 
 
 def unlike_problems(count, largest=9):
-    """QUBOs of different sizes as dicts, with whole numbers."""
+    """QUBOs of different sizes as dicts, with integers."""
     generator = np.random.default_rng(0)
     sizes = generator.integers(2, largest + 1, count)
     return [{(i, j): int(generator.integers(-9, 10)) for i in range(n) for j in range(i, n)} for n in sizes]

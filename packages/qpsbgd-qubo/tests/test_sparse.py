@@ -94,7 +94,7 @@ def test_the_caller_may_change_its_arrays_afterwards():
         ((0, [], [], []), "at least one variable"),
         ((2, [0], [2], [1.0]), "cols must be from 0 to n - 1 = 1, got 2"),
         ((2, [-1], [1], [1.0]), "rows must be from 0 to n - 1 = 1, got -1"),
-        ((2, [0.5], [1], [1.0]), "rows must hold whole numbers, got float64"),
+        ((2, [0.5], [1], [1.0]), "rows must hold integers, got float64"),
         ((2, [0], [1], [np.nan]), "couplings must be finite"),
         ((2, [0], [1], [1j]), "couplings must hold real numbers, got complex128"),
         ((2, [0], [1], ["1"]), "couplings must hold real numbers"),

@@ -237,10 +237,10 @@ def test_a_column_of_targets_is_taken_with_a_warning():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden_layers": (0,)}, "hidden_layers must be positive whole numbers"),
-        ({"hidden_layers": "128"}, "hidden_layers must be positive whole numbers"),
-        ({"epochs": 0}, "epochs must be None or a whole number of at least 1, got 0"),
-        ({"batch_size": 1}, "batch_size must be a whole number of at least 2"),
+        ({"hidden_layers": (0,)}, "hidden_layers must be positive integers"),
+        ({"hidden_layers": "128"}, "hidden_layers must be positive integers"),
+        ({"epochs": 0}, "epochs must be None or an integer of at least 1, got 0"),
+        ({"batch_size": 1}, "batch_size must be an integer of at least 2"),
         ({"validation_fraction": 1.5}, "validation_fraction must be a positive finite number below 1"),
         ({"projection": "both"}, 'projection must be one of "ridge"'),
         ({"solver": "exact"}, "the ridge has no solver"),

@@ -96,7 +96,7 @@ def classes_of(run):
 
 
 def c_inputs(rows, network, source):
-    """Images as the C code takes them: real numbers, their signs, or whole numbers that count a step."""
+    """Images as the C code takes them: real numbers, their signs, or integers that count a step."""
     if not source.integer:
         return rows
     first = next((one for one in network.operations[:2] if isinstance(one, Quantize)), None)

@@ -48,7 +48,7 @@ class Residual(nn.Module):
 def residual(n, m, stride, *, bits=1):
     """ResNet-8's block from n to m channels, in float where there are no bits per weight.
 
-    With bits, both summands are rounded to 8 bits, so that C adds whole numbers, and shortcuts have a norm too.
+    With bits, both summands are rounded to 8 bits, so that C adds integers, and shortcuts have a norm too.
     """
     activation = QuantActivation if bits else nn.ReLU
 

@@ -114,7 +114,7 @@ IMAGES, LABELS = CONTENT["test_batch"]
         (whole(mapping({b"labels": numbers([1])})), "must have data"),
         (whole(mapping({b"data": array(IMAGES.reshape(4, -1))})), "must have data"),
         (batch(IMAGES[:, :, :31], LABELS), "must have data"),
-        (batch(IMAGES, LABELS[:-1]), "a whole number as the label of each image, but has 4 images"),
+        (batch(IMAGES, LABELS[:-1]), "an integer as the label of each image, but has 4 images"),
         (batch(IMAGES, [0, 1, 2, 10]), "must be 0 to 9, got 0 to 10"),
         (batch(IMAGES, [0, 1, 2, -1]), "must be 0 to 9, got -1 to 2"),
         (batch(IMAGES.astype(np.int16), LABELS), "must be uint8"),
@@ -131,7 +131,7 @@ def test_a_batch_that_is_none_is_refused(tmp_path, content, message):
     [
         ({"y_test": None}, "with x_train, y_train, x_test, y_test"),
         ({"x_test": TEST[0].transpose(0, 3, 1, 2)}, r"must be uint8 of shape \(N, 32, 32, 3\)"),
-        ({"y_train": TRAIN[1].astype(float)}, "a whole number as the label"),
+        ({"y_train": TRAIN[1].astype(float)}, "an integer as the label"),
         ({"y_train": np.array([None])}, "must be a complete .npz file"),
     ],
 )

@@ -38,7 +38,7 @@ def array(content):
 
 
 def numbers(values):
-    """A list of whole numbers."""
+    """A list of integers."""
     return b"](" + b"".join(map(number, values)) + b"e"
 
 

@@ -25,7 +25,8 @@ class Number:
     def __str__(self) -> str:
         bounds = {"at least": self.least, "at most": self.most, "below": self.below}
         words = " and ".join(f"{word} {bound:.12g}" for word, bound in bounds.items() if bound is not None)
-        kind = ("a positive " if self.positive else "a ") + ("whole number" if self.whole else "finite number")
+        kind = "integer" if self.whole else "finite number"
+        kind = f"a positive {kind}" if self.positive else f"an {kind}" if self.whole else f"a {kind}"
         of = " of " if words.startswith("at") else " " if words else ""
         return ("None or " if self.optional else "") + kind + of + words
 

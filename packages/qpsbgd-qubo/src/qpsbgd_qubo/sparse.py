@@ -241,7 +241,7 @@ def _whole(value: Any, name: str) -> Array:
     if not array.size:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
+        raise ValueError(f"{name} must hold integers, got {array.dtype}")
     return array.astype(np.int64)  # a copy
 
 

@@ -314,9 +314,9 @@ def test_a_chip_survives_its_description():
     [
         ({"name": 3}, "must have a name"),
         ({"topology": "torus"}, "one of the topologies"),
-        ({"shape": [2.0]}, "must be whole numbers"),
-        ({"qubits": [0, -1]}, "must be whole numbers"),
-        ({"qubits": [0, 2**31]}, "must be whole numbers"),
+        ({"shape": [2.0]}, "must be integers"),
+        ({"qubits": [0, -1]}, "must be integers"),
+        ({"qubits": [0, 2**31]}, "must be integers"),
         ({"couplers": [[0, 10**6]]}, "must join its qubits"),
         ({"couplers": [[0, 1.0]]}, "must join its qubits"),
         *(({f"{name}_range": bounds}, "from a number up to 0") for name in "hj" for bounds in ([0.1, 1], [-1, -0.1])),

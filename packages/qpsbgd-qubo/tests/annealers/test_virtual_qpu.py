@@ -220,9 +220,9 @@ def test_the_chip_refuses_strange_problems():
         chip.sample_ising({"a": 1.0}, {})
     with pytest.raises(ValueError, match="finite"):
         chip.sample_ising({chip.nodelist[0]: float("nan")}, {})
-    with pytest.raises(ValueError, match="size must be a whole number of at least 2"):
+    with pytest.raises(ValueError, match="size must be an integer of at least 2"):
         VirtualChip(size=1)
-    with pytest.raises(TypeError, match="sweeps must be a whole number"):
+    with pytest.raises(TypeError, match="sweeps must be an integer"):
         VirtualChip(size=2, sweeps=2.5)
 
 
@@ -230,7 +230,7 @@ def test_the_smallest_chips_are_a_pegasus_of_two_and_a_zephyr_of_one():
     assert len(VirtualChip(size=1, topology="zephyr").nodelist) == 48
     assert len(VirtualChip(size=2).nodelist) == 40
     for topology, size in (("zephyr", 0), ("pegasus", 1)):
-        with pytest.raises(ValueError, match=f"size must be a whole number of at least {size + 1}, got {size}"):
+        with pytest.raises(ValueError, match=f"size must be an integer of at least {size + 1}, got {size}"):
             VirtualChip(size=size, topology=topology)
 
 

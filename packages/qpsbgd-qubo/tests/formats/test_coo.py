@@ -36,7 +36,7 @@ def test_the_vartype_may_be_written_in_several_ways(write, comment):
         ("0 1 2\n0 10000000 1\n", "line 2: i and j must be from 0 to 9999999, got '0 10000000 1'"),
         ("0 1 2\n0 99999999999999999999 1\n", "line 2: i and j must be from 0 to 9999999"),
         ("0 1 2\n0 -99999999999999999999 1\n", "line 2: i and j must be from 0 to 9999999"),
-        ("0 1 2\n0 1.0 1\n", "line 2 must be `i j value` with whole numbers i and j, got '0 1.0 1'"),
+        ("0 1 2\n0 1.0 1\n", "line 2 must be `i j value` with integers i and j, got '0 1.0 1'"),
     ],
 )
 def test_a_bad_file_is_refused(write, text, message):

@@ -65,7 +65,7 @@ BANNER = "%%MatrixMarket matrix coordinate"
         (f"{BANNER} real skew-symmetric\n1 1 0\n", "general or symmetric"),
         (f"{BANNER} real general\n% and\n", "ends before"),
         (f"{BANNER} real general\n% and\n2 3 0\n", "line 3: the matrix must have as many rows as columns, got '2 3 0'"),
-        (f"{BANNER} real general\n2 2\n", "line 2 must hold whole numbers `rows columns count`, got '2 2'"),
+        (f"{BANNER} real general\n2 2\n", "line 2 must hold integers `rows columns count`, got '2 2'"),
         (f"{BANNER} real general\n2 2 2\n1 1 1\n", "must hold 2 entries as line 2 says, but holds 1"),
         (f"{BANNER} real general\n2 2 1\n%\n1 3 1\n", "line 4: i and j must be from 1 to 2, got '1 3 1'"),
         (f"{BANNER} real general\n2 2 1\n1 1\n", "line 3: entries of a real matrix must be `i j value`, got '1 1'"),

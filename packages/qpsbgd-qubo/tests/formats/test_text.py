@@ -9,7 +9,7 @@ from qpsbgd_qubo.problem_files import read_problem
 
 
 def dense_file(path, n):
-    """A QUBO after Palubeckis: every entry of the upper triangle, whole numbers up to ±100; gives its values."""
+    """A QUBO after Palubeckis: every entry of the upper triangle, integers up to ±100; gives its values."""
     values = np.random.default_rng(0).integers(1, 101, n * (n + 1) // 2)
     rows, cols = (part + 1 for part in np.triu_indices(n))
     with path.open("w", encoding="utf-8") as file:

@@ -261,7 +261,7 @@ def test_every_optimum_has_the_spins_that_are_fixed(name):
 
 
 def drawn(seed):
-    """Vectors of every kernel for a small random problem in whole numbers, full of ties, with drawn options."""
+    """Vectors of every kernel for a small random problem in integers, full of ties, with drawn options."""
     generator = np.random.default_rng(seed)
     whole = generator.integers
     n, m = int(whole(1, 20)), 3

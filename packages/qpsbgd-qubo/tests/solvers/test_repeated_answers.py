@@ -1,6 +1,6 @@
 """A seed gives the answer that it always gave: what changes a search, in its speed or its quality alone, is seen here.
 
-Problems have whole numbers, so that energies are exact, and searches are too short for them: answers are as varied as
+Problems have integers, so that energies are exact, and searches are too short for them: answers are as varied as
 the searches. An answer that is meant to change gets its new numbers from the test's message.
 """
 

@@ -76,7 +76,7 @@ def _window_rules(window: Any) -> Rules:
     right = all(are_whole(part, least=1) and len(part) == len(window.size) for part in parts)
     right = right and isinstance(window.sides, tuple) and len(window.sides) == len(window.size)
     right = right and all(are_whole(pair, least=0) and len(pair) == 2 for pair in window.sides)
-    yield right and len(window.size) in (1, 2), "a window of whole numbers, in one or two dimensions"
+    yield right and len(window.size) in (1, 2), "a window of integers, in one or two dimensions"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class MaxPool(Operation):
         return (*shape[:1], *self.window.positions(shape[1:]))
 
     def _step(self, shape: Shape) -> Step:
-        """The largest of whole numbers, pixel by pixel of the window."""
+        """The largest of integers, pixel by pixel of the window."""
         window, after = self.window, self.shape_after(shape)
         lines = list(zip(window.size, window.stride, window.dilation, after[1:], strict=True))
         places: list[tuple[Any, ...]] = [

@@ -1,6 +1,6 @@
-"""The functions of batches that a packed model runs for layers over whole numbers.
+"""The functions of batches that a packed model runs for layers over integers.
 
-Bits are int8 ±1, other whole numbers int8, uint8 or, sums, int32. Arrays of images have the shape (B, channels, …), and
+Bits are int8 ±1, other integers int8, uint8 or, sums, int32. Arrays of images have the shape (B, channels, …), and
 stand in memory as (B, …, channels): kernels read and write all channels of a pixel side by side.
 """
 
@@ -22,12 +22,12 @@ from qpsbgd_runtime.unit_operations import Lines, Requantize, Threshold
 _FEW_CHANNELS = 8
 """Channels of each of several groups below which words of bits are so empty that real numbers are faster."""
 _FEW_INPUTS = 64  # bits of a patch up to which they are faster as bytes
-_EXACT = 2**24  # whole numbers up to which float32 has all
+_EXACT = 2**24  # integers up to which float32 has all
 _PANEL = 16  # units whose weights stand side by side, in fours of inputs
 
 
 def layer_length(operations: Sequence[Operation], kind: Kind) -> int:
-    """How many operations at the beginning are one layer: sums of whole numbers, a pool, and a threshold or lines."""
+    """How many operations at the beginning are one layer: sums of integers, a pool, and a threshold or lines."""
     layer = operations[0]
     dense = isinstance(layer, Dense) and kind in ("int8", "uint8")
     if not (dense or (isinstance(layer, Convolution) and layer.integer and not _is_real(layer, kind))):

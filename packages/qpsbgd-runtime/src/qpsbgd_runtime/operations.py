@@ -6,8 +6,8 @@ value is the output. Values of one sample, (features,), (channels, …) or (posi
 
     real         float32
     bits         ±1
-    int8, uint8  whole numbers of up to 8 bits, which count a power of two
-    ints         sums of ±1 times bits or whole numbers of 8 bits
+    int8, uint8  integers of up to 8 bits, which count a power of two
+    ints         sums of ±1 times bits or integers of 8 bits
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Step = Callable[..., Array]
-"""A function of batches (B, …) of values; bits are int8 ±1, other whole numbers int8, uint8 or, sums, int32."""
+"""A function of batches (B, …) of values; bits are int8 ±1, other integers int8, uint8 or, sums, int32."""
 Kind = Literal["real", "bits", "int8", "uint8", "ints"]
 SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")  # what layers with integer sums take
 
@@ -174,7 +174,7 @@ class Operation:
 
 
 class Weighted(Operation):
-    """Sums of weights times inputs; of whole numbers in, whole numbers come out.
+    """Sums of weights times inputs; of integers in, integers come out.
 
     Attributes:
         weights: Of one plane of signs if bits or numbers of 8 bits go in.
@@ -191,7 +191,7 @@ class Weighted(Operation):
 
     @property
     def gives(self) -> Kind:
-        """Ints of whole numbers, reals of reals."""
+        """Ints of integers, reals of reals."""
         return "ints" if self.integer else "real"
 
     def _rules(self) -> Rules:
@@ -204,7 +204,7 @@ class Weighted(Operation):
         return math.prod(self.weights.shape[1:]) * {"bits": 1, "int8": 128}.get(kind, 255)
 
     def result(self, *values: Value) -> Value:
-        """As of any operation; sums of whole numbers must fit into 32 bits."""
+        """As of any operation; sums of integers must fit into 32 bits."""
         found = super().result(*values)
         if self.integer and (largest := self.largest_sum(values[0].kind)) > _MOST_SUM:
             raise ValueError(
@@ -285,7 +285,7 @@ class Reshape(Operation):
 
     def _rules(self) -> Rules:
         right = are_whole(self.shape, least=-1) and 0 not in self.shape and self.shape.count(-1) <= 1
-        yield right, "a shape of whole numbers"
+        yield right, "a shape of integers"
 
     def _shape(self, shape: Shape) -> Shape:
         count, known = math.prod(shape), math.prod(size for size in self.shape if size != -1)

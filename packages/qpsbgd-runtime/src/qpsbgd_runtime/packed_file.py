@@ -128,7 +128,7 @@ def _read(value: Any, tensors: dict[str, Array]) -> Any:
     if "packed bits" in value:
         bits, shape = tensors[value["packed bits"]], value["shape"]
         if not all(type(size) is int and size >= 0 for size in shape) or bits.dtype != np.uint8 or bits.ndim != 1:
-            raise ValueError(f"{value['packed bits']!r} must be bytes with a shape of whole numbers")
+            raise ValueError(f"{value['packed bits']!r} must be bytes with a shape of integers")
         count = math.prod(shape)
         if len(bits) != -(-count // 8):
             raise ValueError(f"{value['packed bits']!r} must have {count} bits, got {8 * len(bits)}")

@@ -22,7 +22,7 @@ def is_end(axis: Any) -> bool:
 
 
 def are_whole(numbers: Any, *, least: int, most: int = 2**31 - 1) -> bool:
-    """Whether this is a tuple of whole numbers in a range."""
+    """Whether this is a tuple of integers in a range."""
     return isinstance(numbers, tuple) and all(type(n) is int and least <= n <= most for n in numbers)
 
 

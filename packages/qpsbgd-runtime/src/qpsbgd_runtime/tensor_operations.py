@@ -157,7 +157,7 @@ class Slice(Along):
 class Take(Along):
     """What stands at some places along a dimension, in their order: strided ranges, padding, nearest neighbours."""
 
-    places: Array  # whole numbers (size,) along the dimension; −1 for `fill`
+    places: Array  # integers (size,) along the dimension; −1 for `fill`
     fill: float = 0.0  # what stands where nothing is taken
 
     def _rules(self) -> Rules:
@@ -187,7 +187,7 @@ class Take(Along):
 
 @dataclass(frozen=True, eq=False)
 class Embedding(Operation):
-    """The row of a table (rows, width) for every whole number."""
+    """The row of a table (rows, width) for every integer."""
 
     table: Array
 
@@ -204,7 +204,7 @@ class Embedding(Operation):
         def look_up(x: Array) -> Array:
             rows = x.astype(np.int64)
             if (rows != x).any() or (rows < 0).any() or (rows >= len(table)).any():
-                raise ValueError(f"{self} takes whole numbers from 0 to {len(table) - 1}, got others")
+                raise ValueError(f"{self} takes integers from 0 to {len(table) - 1}, got others")
             return np.asarray(table[rows])
 
         return look_up

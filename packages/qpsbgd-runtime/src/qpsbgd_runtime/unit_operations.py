@@ -1,4 +1,4 @@
-"""Operations that treat each unit's numbers by figures of its own: scales, thresholds, whole numbers of 8 bits."""
+"""Operations that treat each unit's numbers by figures of its own: scales, thresholds, integers of 8 bits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Lines(NamedTuple):
 class Threshold(Operation):
     """+1 where a unit's sum is at least its level, −1 elsewhere; the other way round where `flipped`."""
 
-    levels: Array  # one whole number per unit (m,)
+    levels: Array  # one integer per unit (m,)
     flipped: Array  # one boolean per unit (m,)
     axis: int | None = 0  # where the units are: see `Scale`
 
@@ -74,7 +74,7 @@ class Threshold(Operation):
 
 @dataclass(frozen=True)
 class Steps:
-    """Whole numbers from `low` to `high`, which count 2^exponent: the results of a `QuantActivation`."""
+    """Integers from `low` to `high`, which count 2^exponent: the results of a `QuantActivation`."""
 
     low: int
     high: int
@@ -100,7 +100,7 @@ def _are_steps(steps: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Quantize(Operation):
-    """x / 2^exponent, rounded to the nearest whole number, ties to even ones, within low and high."""
+    """x / 2^exponent, rounded to the nearest integer, ties to even ones, within low and high."""
 
     steps: Steps
 
@@ -110,7 +110,7 @@ class Quantize(Operation):
         return self.steps.kind
 
     def _rules(self) -> Rules:
-        yield _are_steps(self.steps), "whole numbers of 8 bits that count a power of two"
+        yield _are_steps(self.steps), "integers of 8 bits that count a power of two"
 
     def _step(self, shape: Shape) -> Step:
         steps, scale = self.steps, np.float32(self.steps.scale)
@@ -122,7 +122,7 @@ class Requantize(Operation):
     """⌊(factor · sum + offset) / 2^shift⌋ within low and high, per unit: what quantises a layer's sums.
 
     Attributes:
-        factors: One whole number per unit (m,); no sum times it, plus the offset, needs more than 63 bits.
+        factors: One integer per unit (m,); no sum times it, plus the offset, needs more than 63 bits.
         offsets: Likewise.
         shift: Of the results.
         lows: The least result of each unit (m,).

@@ -302,8 +302,8 @@ def test_layers_that_cannot_be_binarised_are_named():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 0}, "bits must be whole numbers from 1 to 8, got 0"),
-        ({"bits": {"2": 9}}, "bits must be whole numbers"),
+        ({"bits": 0}, "bits must be integers from 1 to 8, got 0"),
+        ({"bits": {"2": 9}}, "bits must be integers"),
         ({"bits": {"0": 2}}, "bits names layers that are not binarised: 0"),
         ({"rounds": -1}, "rounds must be"),
         (

@@ -125,13 +125,13 @@ def options(**changed):
 
 def test_options_are_checked_at_their_bounds():
     for bits in (0, 9, True, 1.0, None, {"a": 1, "b": 9}, {"a": 0}):
-        with pytest.raises(ValueError, match="bits must be whole numbers from 1 to 8"):
+        with pytest.raises(ValueError, match="bits must be integers from 1 to 8"):
             options(bits=bits)
     for bits in (1, 8, {"a": 1, "b": 8}, {}):
         assert options(bits=bits).bits_of("b") == (bits if isinstance(bits, int) else bits.get("b", 1))
-    with pytest.raises(ValueError, match="most_inputs must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="most_inputs must be an integer of at least 1"):
         options(most_inputs=0)
-    with pytest.raises(ValueError, match="rounds must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match="rounds must be an integer of at least 0"):
         options(rounds=-1)
     assert options(most_inputs=1, rounds=0).solver == "kicks" and not isinstance(options(solver="exact").solver, str)
 

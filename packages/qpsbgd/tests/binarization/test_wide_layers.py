@@ -161,7 +161,7 @@ def test_a_layer_of_20000_inputs_is_binarised():
 
 @pytest.mark.parametrize("bad", [0, True, 2.5])
 def test_the_width_of_blocks_is_checked(bad):
-    with pytest.raises((TypeError, ValueError), match="most_inputs must be a whole number of at least 1"):
+    with pytest.raises((TypeError, ValueError), match="most_inputs must be an integer of at least 1"):
         binarize(nn.Linear(4, 4), [torch.randn(5, 4)], layers=[""], most_inputs=bad)
 
 

@@ -227,7 +227,7 @@ QUANT = {
         ),
         *(scaled(BinaryLinear(64, 33, scale="learned")), norm(33), QuantActivation(5, signed=True, scale=3)),
     ],
-    "signs and whole numbers": lambda: [
+    "signs and integers": lambda: [
         *(SignActivation(), biased(BinaryLinear(70, 50, True)), norm(50), QuantActivation(6), BinaryLinear(50, 40)),
         *(norm(40), SignActivation(), BinaryLinear(40, 20), nn.Hardtanh(), QuantActivation(signed=True), nn.Dropout()),
         BinaryLinear(20, 7),

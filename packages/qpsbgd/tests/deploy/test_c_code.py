@@ -216,7 +216,7 @@ def test_options_that_cannot_be_meant_are_refused(dense, tmp_path):
 def test_the_header_says_what_inputs_and_outputs_are(integer, tmp_path, network_of):
     network = network_of("dense" if integer else "real inputs")
     header = to_c(network.model, tmp_path, input_shape=network.input_shape).files[0].read_text()
-    assert ("Inputs count by their sign" in header) == ("Outputs are whole numbers" in header) == integer
+    assert ("Inputs count by their sign" in header) == ("Outputs are integers" in header) == integer
     assert ("Inputs must be finite" in header) == ("Outputs are those of the trained network" in header) != integer
 
 

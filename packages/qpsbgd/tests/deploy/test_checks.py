@@ -60,10 +60,10 @@ RIGHT += [
     *(Take("a", -1, np.array([0, -1, 2], np.int32), 0.5), Embedding("a", ONES((3, 2), np.float32))),
     *(Combine("a", "multiply", inputs=(0, 0)), Concatenate("a", 0, inputs=(0, 0, 0)), Product("a", inputs=(0, 0))),
 ]
-FINITE, COEFFICIENTS, WHOLE = "finite weights", "finite coefficients", "a window of whole numbers"
+FINITE, COEFFICIENTS, WHOLE = "finite weights", "finite coefficients", "a window of integers"
 WRONG = [
     *(
-        (Quantize("a", steps), "whole numbers of 8 bits")
+        (Quantize("a", steps), "integers of 8 bits")
         for steps in (None, Steps(0, 256, 0), Steps(-1, 128, 0), Steps(1, 3, 0), Steps(0, 3.0, 0), Steps(0, 3, 200))
     ),
     (replace(LINES, factors=WIDE[:3]), "as many whole factors"),
@@ -153,7 +153,7 @@ WRONG = [
         (Combine("a", "add", array), "a finite constant or none")
         for array in (ONES(3), 1.0, np.full(2, np.nan, np.float32))
     ),
-    *((Reshape("a", shape), "a shape of whole numbers") for shape in ((0,), (-1, -1), (-2,), [1], (1.0,), None)),
+    *((Reshape("a", shape), "a shape of integers") for shape in ((0,), (-1, -1), (-2,), [1], (1.0,), None)),
 ]
 
 

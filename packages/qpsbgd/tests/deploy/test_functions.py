@@ -178,7 +178,7 @@ def test_numbers_that_are_no_words_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"words \(Embedding\) .*from 0 to 8"):
             packed(ids)
         refused = ran(program, " ".join(map(str, ids[0])))
-        assert refused.returncode and "whole numbers from 0 to 8" in refused.stderr
+        assert refused.returncode and "integers from 0 to 8" in refused.stderr
 
 
 def test_batches_cannot_be_joined():

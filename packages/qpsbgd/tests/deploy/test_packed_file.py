@@ -130,8 +130,8 @@ def crafted(file):
         ("shape", [1, 10**6, 10**6], "must have 1000000000000 bits, got 56"),
         ("shape", [1, 6, 10], "must have 60 bits, got 56"),
         ("shape", [1, 6, 8], "must have 48 bits, got 56"),
-        ("shape", [1, 6, -9], "a shape of whole numbers"),
-        ("shape", [1, 6, 9.0], "a shape of whole numbers"),
+        ("shape", [1, 6, -9], "a shape of integers"),
+        ("shape", [1, 6, 9.0], "a shape of integers"),
         ("shape", None, "damaged"),
         ("packed bits", "nothing", "nothing"),
         ("packed bits", [], "unhashable"),
@@ -145,7 +145,7 @@ def test_weights_that_are_not_there_are_not_made_up(crafted, part, value, messag
 @pytest.mark.parametrize("array", [np.ones(7, np.int8), np.ones((7, 1), np.uint8)])
 def test_bits_must_be_bytes(crafted, array):
     name = "1.weights.array"
-    with pytest.raises(ValueError, match="must be bytes with a shape of whole numbers"):
+    with pytest.raises(ValueError, match="must be bytes with a shape of integers"):
         load_packed(crafted(lambda _, tensors: tensors.update({name: array})))
 
 
@@ -189,7 +189,7 @@ def test_nothing_is_written_that_could_not_be_read(layers, message, tmp_path):
 def test_a_packed_model_that_is_not_as_pack_makes_it_is_not_written(tmp_path):
     steps, signs = Steps(0, 15, 121), Weights(np.ones((1, 2, 3), bool))
     for operations, shape in (((Quantize("a", steps),), (3,)), ((Sign("a"), Dense("b", signs, integer=True)), (7,))):
-        with pytest.raises(ValueError, match=r"must have whole numbers of 8 bits|takes 3 numbers"):
+        with pytest.raises(ValueError, match=r"must have integers of 8 bits|takes 3 numbers"):
             packed_file.save(PackedModel(operations, shape), tmp_path / "net")
     assert not list(tmp_path.iterdir())
 

@@ -20,7 +20,7 @@ def onnx_outputs(path, inputs):
     return session.run(None, {"input": inputs})[0]
 
 
-INTEGER = ["8 bits", "few bits", "signs and whole numbers", "8-bit images", "8 bits, norm, pool", "8 bits, groups"]
+INTEGER = ["8 bits", "few bits", "signs and integers", "8-bit images", "8 bits, norm, pool", "8 bits, groups"]
 
 
 @needs_compiler
@@ -91,7 +91,7 @@ def test_sums_that_float32_rounds_to_something_else_are_looked_up(tmp_path):
 
 
 class Shared(nn.Module):
-    """Sums that become whole numbers, and are needed as they are, too."""
+    """Sums that become integers, and are needed as they are, too."""
 
     def __init__(self):
         super().__init__()

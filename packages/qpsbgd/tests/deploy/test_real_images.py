@@ -35,7 +35,7 @@ def test_trained_networks_have_torchs_classes_for_real_images(build, digits, tmp
         expected = model.eval()(images)
     best = expected.topk(2).values
     clear = (best[:, 0] - best[:, 1] > 1e-4).numpy()
-    assert clear.mean() > 0.7  # sums of bits are whole numbers, often the same ones
+    assert clear.mean() > 0.7  # sums of bits are integers, often the same ones
     rows, classes = images.numpy(), expected.argmax(1).numpy()
     pack(model, tmp_path / "net", input_shape=(3, 8, 8))
     found = {"packed": load_packed(tmp_path / "net")(rows).argmax(1)}

@@ -116,7 +116,7 @@ def test_every_operation_gives_on_every_target_what_it_gives_packed(name, target
     if name == "Embedding":
         inputs = RANDOM.integers(0, 5, (5, *shape)).astype(np.float32)
     model = PackedModel(operations, shape)
-    if target != "ONNX" and isinstance(operations[0], Quantize):  # whose inputs in C are whole numbers
+    if target != "ONNX" and isinstance(operations[0], Quantize):  # whose inputs in C are integers
         inputs = np.rint(inputs / 0.25) * np.float32(0.25)
     expected = run("packed", model, inputs, tmp_path)
     np.testing.assert_allclose(run(target, model, inputs, tmp_path), expected, rtol=1e-4, atol=1e-5)

@@ -146,9 +146,9 @@ def test_whole_numbers_keep_the_type(dtype):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 1}, "bits must be a whole number of at least 2 and at most 8, got 1"),
-        ({"bits": 9}, "bits must be a whole number of at least 2"),
-        ({"bits": 4.0}, "bits must be a whole number of at least 2"),
+        ({"bits": 1}, "bits must be an integer of at least 2 and at most 8, got 1"),
+        ({"bits": 9}, "bits must be an integer of at least 2"),
+        ({"bits": 4.0}, "bits must be an integer of at least 2"),
         ({"scale": 0}, "scale must be a positive number"),
         ({"scale": math.nan}, "scale must be a positive number"),
         ({"scale": "1"}, "scale must be a positive number"),

@@ -127,17 +127,17 @@ def test_every_group_counts_as_a_layer_of_its_own():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((1, 1, 0), {}, "kernel_size must be a whole number of at least 1.*got 0"),
+        ((1, 1, 0), {}, "kernel_size must be an integer of at least 1.*got 0"),
         ((1, 1, (1, 2, 3)), {}, r"kernel_size must be .* a tuple of 2, got \(1, 2, 3\)"),
-        ((1, 1, 3), {"stride": 0}, "stride must be a whole number of at least 1.*got 0"),
-        ((1, 1, 3), {"padding": -1}, "padding must be a whole number of at least 0.*got -1"),
+        ((1, 1, 3), {"stride": 0}, "stride must be an integer of at least 1.*got 0"),
+        ((1, 1, 3), {"padding": -1}, "padding must be an integer of at least 0.*got -1"),
         ((1, 1, 3), {"padding": "full"}, "padding must be numbers, 'same' or 'valid', got 'full'"),
         ((1, 1, 3), {"padding": "same", "stride": 2}, "padding='same' is not supported for strided convolutions"),
-        ((1, 1, 3), {"dilation": 1.5}, "dilation must be a whole number .*got 1.5"),
+        ((1, 1, 3), {"dilation": 1.5}, "dilation must be an integer .*got 1.5"),
         ((1, 1, 3), {"padding_mode": "mirror"}, "padding_mode must be one of zeros, .*got 'mirror'"),
         ((3, 4, 3), {"groups": 2}, "in_channels must be divisible by groups, got 3 channels and 2 groups"),
         ((4, 3, 3), {"groups": 2}, "out_channels must be divisible by groups"),
-        ((4, 4, 3), {"groups": 0}, "groups must be a whole number of at least 1, got 0"),
+        ((4, 4, 3), {"groups": 0}, "groups must be an integer of at least 1, got 0"),
         ((0, 1, 3), {}, "at least 1"),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_real_weights_are_used_in_training_only_and_where_asked_for(make, fu
         (lambda: BinaryLinear(3, 3, gain=-1.0), "positive number, got -1.0"),
         (lambda: BinaryLinear(3, 3, gain=math.nan), "positive number, got nan"),
         (lambda: BinaryLinear(3, 3, gain=math.inf), "positive number, got inf"),
-        (lambda: BinaryLinear(3, 3, bits=0), "bits must be a whole number of at least 1 and at most 8, got 0"),
+        (lambda: BinaryLinear(3, 3, bits=0), "bits must be an integer of at least 1 and at most 8, got 0"),
         (lambda: BinaryLinear(3, 3, bits=9), "at most 8, got 9"),
         (lambda: BinaryLinear(3, 3, bits=1.5), "at most 8, got 1.5"),
         (lambda: BinaryLinear(3, 3, bits=True), "at most 8, got True"),

@@ -176,7 +176,7 @@ def test_other_parts_are_refused(tmp_path):
         Checkpoint(tmp_path / "run.pt", model=3)
     with pytest.raises(ValueError, match="something to save"):
         Checkpoint(tmp_path / "run.pt")
-    with pytest.raises(ValueError, match="every must be None or a whole number of at least 1"):
+    with pytest.raises(ValueError, match="every must be None or an integer of at least 1"):
         Checkpoint(tmp_path / "run.pt", every=0, model=BinaryLinear(2, 1))
     with pytest.raises(RuntimeError, match="inside the with block"):
         next(Checkpoint(tmp_path / "other.pt", model=BinaryLinear(2, 1)).steps(3))

@@ -265,7 +265,7 @@ def test_bad_groups_raise(make, group, error, message):
         ({"lr": math.nan}, ValueError, "lr must be a finite number of at least 0, got nan"),
         ({"lr": math.inf}, ValueError, "lr must be a finite number of at least 0, got inf"),
         ({"lr": "fast"}, TypeError, "lr must be a finite number"),
-        ({"steps": 0}, ValueError, "steps must be None or a whole number of at least 1"),
+        ({"steps": 0}, ValueError, "steps must be None or an integer of at least 1"),
         ({"real": {"warmup": 1.0}}, ValueError, "warmup must be"),
     ],
 )

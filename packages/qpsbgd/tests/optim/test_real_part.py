@@ -490,7 +490,7 @@ def test_layers_are_not_kept_alive():
         (lambda m: QPSBGD(m, real={"vector_factor": 0}), ValueError, "vector_factor must be a positive finite number"),
         (lambda m: QPSBGD(m, real={"warmup": 3}), ValueError, "warmup must be a"),
         (lambda m: QPSBGD(m, real={"max_norm": 0}), ValueError, "max_norm must be None or a positive finite number"),
-        (lambda m: QPSBGD(m, real={"steps": 0}), ValueError, "steps must be None or a whole number of at least 1"),
+        (lambda m: QPSBGD(m, real={"steps": 0}), ValueError, "steps must be None or an integer of at least 1"),
         (lambda m: QPSBGD(m, real={"lr": -1}), ValueError, "Invalid learning rate"),
         (lambda m: QPSBGD(m[0].parameters()), ValueError, "there is no binary layer here"),
         (lambda m: QPSBGD([{"params": m[0].parameters()}], lr=0.1), ValueError, "there is no binary layer here"),

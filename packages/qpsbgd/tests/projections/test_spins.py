@@ -305,8 +305,8 @@ class Undecided(Solver):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"bits": 0}, ValueError, "bits must be a whole number of at least 1, got 0"),
-        ({"bits": 1.5}, TypeError, "bits must be a whole number"),
+        ({"bits": 0}, ValueError, "bits must be an integer of at least 1, got 0"),
+        ({"bits": 1.5}, TypeError, "bits must be an integer"),
         ({"kappa": 0.0}, ValueError, "kappa must be a positive finite number"),
         ({"kappa": float("nan")}, ValueError, "kappa must be"),
         ({"solver": "magic"}, ValueError, "unknown solver 'magic'"),

@@ -224,7 +224,7 @@ def test_fewer_weights_flip_by_default_in_deep_networks_without_norms():
 
 def test_bad_options_are_named():
     layer = BinaryLinear(4, 2)
-    with pytest.raises(ValueError, match="window must be None or a whole number of at least 1"):
+    with pytest.raises(ValueError, match="window must be None or an integer of at least 1"):
         QuboDescent(layer, window=0)
     with pytest.raises(ValueError, match="nosuch"):
         QuboDescent(layer, solver="nosuch")

@@ -108,7 +108,7 @@ def _images(place: Path, *arrays: Any) -> LabelledImages:
             )
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise ValueError(
-                f"{place} must have a whole number as the label of each image, but has {len(images)} images and labels "
+                f"{place} must have an integer as the label of each image, but has {len(images)} images and labels "
                 f"{labels.dtype} {labels.shape}"
             )
         if labels.min() < 0 or labels.max() >= _CLASSES:

@@ -93,7 +93,7 @@ class Chip:
         if not isinstance(chip.name, str) or chip.topology not in TOPOLOGIES:
             raise ValueError(f"a chip must have a name and one of the topologies {', '.join(TOPOLOGIES)}")
         if not all(type(number) is int and 0 <= number < 2**31 for number in (*chip.qubits, *chip.shape)):
-            raise ValueError("a chip's qubits and shape must be whole numbers")
+            raise ValueError("a chip's qubits and shape must be integers")
         ends = [qubit for pair in chip.couplers for qubit in pair]
         if not all(type(qubit) is int for qubit in ends) or not set(chip.qubits).issuperset(ends):
             raise ValueError("a chip's couplers must join its qubits")

@@ -64,7 +64,7 @@ def read_qbsolv(file: TextFile) -> Problem:
     number, text = file.first(f"must begin with a line {form}, but is empty")
     header = re.fullmatch(r"p\s+qubo\s+\S+\s+([0-9]{1,18})\s+([0-9]{1,18})\s+([0-9]{1,18})", text)
     if header is None:
-        raise ValueError(f"line {number} must be {form} with whole numbers, got {quote_start(text)}")
+        raise ValueError(f"line {number} must be {form} with integers, got {quote_start(text)}")
     n, nodes, couplers = (int(field) for field in header.groups())
     check_variables(n, entries=nodes + couplers)
     entries = file.entries(skip=1, first=0, last=n - 1)
@@ -93,7 +93,7 @@ def read_mtx(file: TextFile, *, format: str | None) -> Problem:
         raise entries.fault(0, f"entries of a {field} matrix must be `i j{'' if field == 'pattern' else ' value'}`")
     broken = entries.values % 1 != 0
     if field == "integer" and broken.any():
-        raise entries.fault(int(broken.argmax()), "entries of an integer matrix must be whole numbers")
+        raise entries.fault(int(broken.argmax()), "entries of an integer matrix must be integers")
     if format is None:
         if (entries.rows == entries.cols).any():
             format = "mtx"

@@ -85,7 +85,7 @@ class TextFile:
 
     def _fault(self, error: ValueError, *, skip: int, width: int, first: int, last: int) -> ValueError:
         """What is wrong with the first line that numpy cannot read."""
-        form = "`i j value` with whole numbers i and j" if width == 3 else "`i j` with whole numbers i and j"
+        form = "`i j value` with integers i and j" if width == 3 else "`i j` with integers i and j"
         for number, text in itertools.islice(self.data(), skip, None):
             fields = text.split()
             if len(fields) != width or not all(map(_WHOLE.fullmatch, fields[:2])) or not _is_number(fields[-1]):
@@ -144,7 +144,7 @@ def whole_numbers(line: tuple[int, str], names: str) -> list[int]:
     number, text = line
     fields = text.split()
     if len(fields) != len(names.split()) or not all(re.fullmatch(r"\+?[0-9]{1,18}", field) for field in fields):
-        raise ValueError(f"line {number} must hold whole numbers `{names}`, got {quote_start(text)}")
+        raise ValueError(f"line {number} must hold integers `{names}`, got {quote_start(text)}")
     return [int(field) for field in fields]
 
 

@@ -51,7 +51,7 @@ class Options:
     def __post_init__(self) -> None:
         numbers = list(self.bits.values()) if isinstance(self.bits, Mapping) else [self.bits]
         if not all(isinstance(b, int) and not isinstance(b, bool) and 1 <= b <= 8 for b in numbers):
-            raise ValueError(f"bits must be whole numbers from 1 to 8, got {self.bits!r}")
+            raise ValueError(f"bits must be integers from 1 to 8, got {self.bits!r}")
         if self.targets not in ("own", "float"):
             raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
         check_options(self, rounds=COUNT, most_inputs=AT_LEAST_ONE)

@@ -72,7 +72,7 @@ def to_c(
     """Write the model as C99 without a heap: NAME.h, NAME.c, and NAME_test.c, which tests it on the device.
 
     A fully binary network, which begins with a `SignActivation` and has one after every layer but the last, computes
-    with integers only: its inputs are int8_t, of which only the signs matter, and its outputs int64_t in fixed point.
+    in integers only: its inputs are int8_t, of which only the signs matter, and its outputs int64_t in fixed point.
     So does one that begins with a `QuantActivation` and has such activations in their places, residual adds and
     averages included. Other networks use float.
 

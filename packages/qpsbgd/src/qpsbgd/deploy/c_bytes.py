@@ -1,4 +1,4 @@
-"""The C code of layers over whole numbers of 8 bits, and of what is done to the sums of any layer of whole numbers.
+"""The C code of layers over integers of 8 bits, and of what is done to the sums of any layer of integers.
 
 Two results are computed at once, in the halves of a number of 32 bits: an addition serves both. Four inputs have 16
 sums with signs, which are computed once for all units, and four bits of weights pick one. Windows over one channel, as
@@ -23,7 +23,7 @@ _HALF = 2**15 - 1
 
 
 def byte_layer(operation: Weighted, frame: Frame) -> str:
-    """The statements of a layer whose inputs are whole numbers of 8 bits."""
+    """The statements of a layer whose inputs are integers of 8 bits."""
     before, after, signs = frame.before, frame.after, operation.weights.array[0]
     if isinstance(operation, Dense):
         rows, count = before.positions if before.rows else 1, signs.shape[1]

@@ -45,7 +45,7 @@ class CSource:
         flash_bytes: Size of all constant arrays in the source, without the code. A compiler may put an array of one
             number into the code instead, and adds a few constants of its own.
         ram_bytes: Size of the static buffers, without the caller's arrays and the stack.
-        integer: Whether only whole numbers occur.
+        integer: Whether only integers occur.
         steps: What every step needs, in the order in which they run.
     """
 
@@ -57,7 +57,7 @@ class CSource:
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.files)
-        numbers = "whole numbers only" if self.integer else "with floating point"
+        numbers = "integer-only" if self.integer else "with floating point"
         flash = max(self.steps, key=lambda step: step.flash_bytes)
         return (
             f"{names}: {self.flash_bytes:,} bytes of constants (flash, without the code), {self.ram_bytes:,} bytes of "
@@ -93,7 +93,7 @@ def write_c(
         raise ValueError(
             f"the network needs {network.ram_bytes:,} bytes of buffers, but ram={ram:,}: most of them in {step.name}, "
             "with what goes in and what comes out; give that layer fewer channels or a smaller image, or a pool or a "
-            f"stride before it{'' if network.integer else '; whole numbers take a quarter: see QuantActivation'}"
+            f"stride before it{'' if network.integer else '; integers take a quarter: see QuantActivation'}"
         )
     files = tuple(folder / file_name for file_name in names)
     for path, text in zip(files, network.texts(name, layout), strict=True):
@@ -168,7 +168,7 @@ class _Network:
         self._values[result] = after
 
     def _layout(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> Values:
-        """What comes out of an operation; whole numbers stand by rows behind rows, and before dense layers of rows."""
+        """What comes out of an operation; integers stand by rows behind rows, and before dense layers of rows."""
         kind = stage.after.kind if fused is None else fused.gives
         rows = kind != "real" and (self._values[stage.sources[0]].rows or number in self._by_rows)
         return Values.of(kind, stage.after.shape, rows=rows)
@@ -211,7 +211,7 @@ class _Network:
             helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
             show='"%lld ", (long long)output[k]' if self.integer else '"%.9g ", (double)output[k]',
             library=" -lm" if mathematics else "",
-            inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
+            inputs="finite numbers" if self.rows is None else f"integers from 0 to {self.rows - 1}",
         )
         test = self_test(self._operations, self._input_shape, integer=self.integer, rows=self.rows, **common)
         kept = {"name": name, "prefix": name.upper(), "input": first.type}
@@ -226,13 +226,13 @@ class _Network:
                 "   infinite inputs give arbitrary outputs."
             )
             if self.rows is not None:
-                takes += f"\n   They are whole numbers from 0 to {self.rows - 1}; others are refused likewise."
+                takes += f"\n   They are integers from 0 to {self.rows - 1}; others are refused likewise."
             return takes, "Outputs are those of the trained network.", {}
-        gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
+        gives = f"Outputs are integers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
         if self.steps is None:
             return "Inputs count by their sign: +1 for 0 and above, -1 below.", gives, {"OUTPUT": self.output_step}
         takes = (
-            f"Inputs are whole numbers from {self.steps.low} to {self.steps.high}, which count "
+            f"Inputs are integers from {self.steps.low} to {self.steps.high}, which count "
             f"{prefix}_INPUT_STEP: the trained network's\n   inputs divided by it and rounded."
         )
         return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
@@ -319,7 +319,7 @@ def _view(before: Values, after: Values) -> Values | None:
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:
-    """Whether real numbers occur only as inputs, of which signs or whole numbers are taken, and as outputs."""
+    """Whether real numbers occur only as inputs, of which signs or integers are taken, and as outputs."""
     rest = [operation for operation in operations if not isinstance(operation, Reshape)]
     if not rest or not isinstance(rest[0], Sign | Quantize) or not isinstance(rest[-1], Scale | Spins):
         return False

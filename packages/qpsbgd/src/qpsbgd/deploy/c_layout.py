@@ -44,12 +44,12 @@ def added_texts(layout: str, *, name: str, prefix: str, input: str, program: str
 
 
 def self_test(operations: Sequence[Operation], shape: Shape, *, integer: bool, rows: int | None, **common: str) -> str:
-    """C that runs stored samples and compares the outputs: equal in whole numbers, to four digits in floating point.
+    """C that runs stored samples and compares the outputs: equal in integers, to four digits in floating point.
 
     Args:
         operations: The network.
         shape: The shape of a sample.
-        integer: Whether the C code uses whole numbers only.
+        integer: Whether the C code is integer-only.
         rows: The rows of the tables in which inputs are looked up, None if they are not.
         common: `name`, `prefix`, and the C types `input` and `output`.
     """
@@ -80,7 +80,7 @@ def self_test(operations: Sequence[Operation], shape: Shape, *, integer: bool, r
 
 
 def _whole_outputs(operations: Sequence[Operation], shape: Shape, inputs: Array) -> Array:
-    """The outputs (samples, …) of a network of whole numbers in C, in units of its output step."""
+    """The outputs (samples, …) of a network of integers in C, in units of its output step."""
     while isinstance(operations[-1], Reshape):
         operations = operations[:-1]
     last = operations[-1]

@@ -1,4 +1,4 @@
-"""What is done to a network before it becomes C, so that small whole numbers stand in the place of larger ones."""
+"""What is done to a network before it becomes C, so that small integers stand in the place of larger ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qpsbgd_runtime.tensor_operations import Combine, Concatenate
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 EXACT = 2**24
-"""Whole numbers up to which float32 has all."""
+"""Integers up to which float32 has all."""
 _LARGEST = {"int8": 128, "uint8": 255}
 
 
@@ -35,7 +35,7 @@ class WholeSum(Operation):
     Several such sums of values of one image stand behind each other, channel by channel; then there is no pool.
 
     Attributes:
-        factors: For every sum one whole number per value; values go in sum by sum.
+        factors: For every sum one integer per value; values go in sum by sum.
         divisor: A power of two.
         pool: The average pool, if there is one.
         steps: What the results count.
@@ -64,7 +64,7 @@ class WholeSum(Operation):
 
 
 def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Operation, ...]:
-    """The network with pools behind what is done to sums, and with sums of whole numbers where float32 is as exact."""
+    """The network with pools behind what is done to sums, and with sums of integers where float32 is as exact."""
     changed = _pools_behind(operations)
     stages = walk(changed, shape)
     if any(isinstance(stage.operation, ops.Dense) and len(stage.before[0].shape) > 1 for stage in stages):
@@ -96,7 +96,7 @@ class _Terms(NamedTuple):
 
 
 def _sum_whole(operations: list[Operation], stages: Sequence[Stage], number: int) -> None:
-    """Put a sum of whole numbers in the place of a Quantize, if it rounds one that float32 has exactly."""
+    """Put a sum of integers in the place of a Quantize, if it rounds one that float32 has exactly."""
     quantize = operations[number - 1]
     assert isinstance(quantize, Quantize)
     steps = quantize.steps

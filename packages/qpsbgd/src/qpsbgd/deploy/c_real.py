@@ -196,7 +196,7 @@ class Tables:
     ) -> None:
         """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers.
 
-        `each` says whether every unit has a factor of its own; tables of whole numbers have no factors.
+        `each` says whether every unit has a factor of its own; tables of integers have no factors.
         """
         self._word, self._each, self._whole = frame.word, each, whole
         self._share = 8 if uses >= _MANY_LOOKUPS else 4

@@ -1,8 +1,8 @@
 """The bodies of the C functions, one per operation, and the constants that they read.
 
-Between steps, real numbers stand as (channels, positions); whole numbers as (positions, channels); bits as (positions,
+Between steps, real numbers stand as (channels, positions); integers as (positions, channels); bits as (positions,
 words), where the channels of a position are the bits of its words. Flattened bits and numbers of 8 bits stay where they
-are: the weights behind them are put into their order instead. Bits and whole numbers of a dense layer that is applied
+are: the weights behind them are put into their order instead. Bits and integers of a dense layer that is applied
 to every row of a matrix have the rows for positions and the features for channels.
 """
 
@@ -170,7 +170,7 @@ def _window(window: Window, frame: Frame) -> tuple[Shape, list[str], str]:
 
 
 def _quantize(operation: Quantize, frame: Frame) -> str:
-    """From real numbers, or from whole numbers where a network begins with them."""
+    """From real numbers, or from integers where a network begins with them."""
     steps, after, value = operation.steps, frame.after, f"in[{frame.after.real_place}]"
     least, largest = (f"value < {steps.low} ? {steps.low} : ", f"value > {steps.high} ? {steps.high} : ")
     if frame.before.type == "float":
@@ -217,7 +217,7 @@ def _scale(operation: Scale, frame: Frame) -> str:
 
 
 def fixed_point(operation: Scale) -> tuple[int | None, float]:
-    """The bits by which a scale of whole numbers is raised, None if its sums stay as they are; the outputs' step."""
+    """The bits by which a scale of integers is raised, None if its sums stay as they are; the outputs' step."""
     factor, offset = (values.astype(np.float64) for values in (operation.factor, operation.offset))
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
         return None, float(factor[0])
@@ -232,7 +232,7 @@ def fixed_point(operation: Scale) -> tuple[int | None, float]:
 
 
 def _fixed_scale(operation: Scale, frame: Frame) -> str:
-    """A scale at the end of a network of whole numbers."""
+    """A scale at the end of a network of integers."""
     before, (shift, _) = frame.before, fixed_point(operation)
     value = f"in[at * {before.channels} + unit]"
     if shift is not None:

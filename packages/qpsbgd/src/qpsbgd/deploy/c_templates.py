@@ -125,7 +125,7 @@ static inline void add_bits(const word *bits, int32_t count, int32_t place, word
 """,
     "nearest(": """\
 
-/* The nearest whole number, the even one of two. */
+/* The nearest integer, the even one of two. */
 static int32_t nearest(float x)
 {
     int32_t whole = (int32_t)x;
@@ -139,7 +139,7 @@ static int32_t nearest(float x)
 """,
     "rounded(": """\
 
-/* The nearest whole number to a quotient, the even one of two. */
+/* The nearest integer to a quotient, the even one of two. */
 static int32_t rounded(int32_t number, int32_t divisor)
 {
     const int32_t whole = number / divisor, rest = number % divisor, twice = 2 * (rest < 0 ? -rest : rest);
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
 """
 
 NEAREST = """
-/* The nearest whole number in the range of inputs, the even one of two. */
+/* The nearest integer in the range of inputs, the even one of two. */
 static int32_t nearest(double x)
 {{
     x = x < {low} ? {low} : x > {high} ? {high} : x;

@@ -35,8 +35,8 @@ class Traced:
         parent: What `module` is applied to.
         sums: The value with the sums of a layer, without gain and bias.
         real: The value in real numbers.
-        small: The value in bits, or in whole numbers of up to 8 bits.
-        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
+        small: The value in bits, or in integers of up to 8 bits.
+        steps: What such integers count, or those that a layer with integer sums takes; None for bits.
         hidden: Where −∞ stands in place of the real number, which only a softmax takes: a constant (…) of booleans.
     """
 
@@ -214,7 +214,7 @@ class GraphBuilder:
         return value.sums is not None and bool(getattr(self._operations[value.sums - 1], "integer", False))
 
     def _activated(self, name: str, module: SignActivation | QuantActivation, value: Traced) -> Traced:
-        """A sign or whole numbers; behind a layer with integer sums, as one operation with what stands between."""
+        """A sign or integers; behind a layer with integer sums, as one operation with what stands between."""
         if isinstance(module, SignActivation) and value.small is not None and value.steps is None:
             return value
         number = self._fused(module, value)

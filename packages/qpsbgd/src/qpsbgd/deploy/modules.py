@@ -127,7 +127,7 @@ def axis_of(name: str, dim: Any) -> int:
 
 
 def is_whole_number(value: Any) -> bool:
-    """Whether a size, a dimension or an index is a whole number, of numpy's too."""
+    """Whether a size, a dimension or an index is an integer, of numpy's too."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

@@ -53,7 +53,7 @@ def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shap
 
 
 class _Graph:
-    """Nodes and constants. Bits and sums are float32 in the graph: whole numbers up to 2²⁴ are exact there."""
+    """Nodes and constants. Bits and sums are float32 in the graph: integers up to 2²⁴ are exact there."""
 
     def __init__(self, form: str) -> None:
         self.form = form
@@ -180,7 +180,7 @@ class _Graph:
         flips = np.where(operation.flipped, -1, 1)
         turns = self.constant(per_unit(flips, operation.axis, shape))
         levels = per_unit(operation.levels, operation.axis, shape)
-        if self.form == "qonnx":  # a whole number less a half is never zero, so that turning it keeps ties as they are
+        if self.form == "qonnx":  # an integer less a half is never zero, so that turning it keeps ties as they are
             above = self.node("Sub", [x, self.constant(levels - 0.5)])
             return self._bipolar(self.node("Mul", [above, turns]))
         return self.node("Mul", [self._signs(x, self.constant(levels)), turns])
@@ -210,7 +210,7 @@ class _Graph:
         return found
 
     def _marked(self, x: str, steps: Steps) -> str:
-        """Whole numbers, marked as such for hardware compilers."""
+        """Integers, marked as such for hardware compilers."""
         if self.form != "qonnx":
             return x
         bits = (steps.high - steps.low).bit_length()

@@ -1,6 +1,6 @@
-"""Gain, bias, batch norm and an activation behind a layer of whole numbers, as whole numbers per unit.
+"""Gain, bias, batch norm and an activation behind a layer of integers, as integers per unit.
 
-The sums of weights ±1 times bits or whole numbers of 8 bits are whole numbers, and everything up to the next activation
+The sums of weights ±1 times bits or integers of 8 bits are integers, and everything up to the next activation
 rises or falls with them: so a sign is a comparison with a level, and a quantised activation is one with every step.
 Such boundaries are found by torch's own arithmetic, so that they are where torch's rounding puts them.
 """
@@ -49,7 +49,7 @@ class LayerSums:
         return Threshold(self.name, levels.astype(np.int32), flipped)
 
     def requantize(self, activation: QuantActivation) -> Requantize:
-        """The operation whose whole numbers, times the scale, are those of torch's activation."""
+        """The operation whose integers, times the scale, are those of torch's activation."""
         steps = steps_of(activation)
         wanted = np.arange(steps.low + 1, steps.high + 1)
         boundaries, flipped = self._boundaries(lambda x: activation(x).to(torch.float64) / activation.scale, wanted)
@@ -117,7 +117,7 @@ class LayerSums:
 
 
 def steps_of(activation: QuantActivation) -> Steps:
-    """The range and the scale of an activation's whole numbers."""
+    """The range and the scale of an activation's integers."""
     return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
 
 
@@ -131,7 +131,7 @@ VANISHING: dict[str, _Function] = {
 
 def vanishes_at(function: str) -> np.float32:
     """The largest x < 0 for which torch's function, one of `VANISHING`, is −0."""
-    # As whole numbers, the bits of negative ones ascend downwards.
+    # As integers, the bits of negative ones ascend downwards.
     above, below = (int(np.float32(x).view(np.int32)) for x in (-1.0, -250.0))
     while below - above > 1:
         middle = (above + below) // 2

@@ -1,4 +1,4 @@
-"""Activations of few bits: the sign, for networks whose weights and activations are both ±1, and whole numbers."""
+"""Activations of few bits: the sign, for networks whose weights and activations are both ±1, and integers."""
 
 from __future__ import annotations
 

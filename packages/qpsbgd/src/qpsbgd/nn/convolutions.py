@@ -78,7 +78,7 @@ class BinaryConvNd(BinaryLayer):
         self._sides = padded_sides(self)
 
     def _sizes(self, value: int | tuple[int, ...], name: str, rule: Number) -> tuple[int, ...]:
-        """One whole number per dimension."""
+        """One integer per dimension."""
         sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * self.dimensions
         if len(sizes) != self.dimensions:
             raise ValueError(f"{name} must be {rule} or a tuple of {self.dimensions}, got {value!r}")

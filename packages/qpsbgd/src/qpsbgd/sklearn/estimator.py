@@ -316,7 +316,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         hidden: Any = self.hidden_layers
         widths = [hidden] if isinstance(hidden, Integral) else hidden
         if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
-            raise ValueError(f"hidden_layers must be positive whole numbers, such as (128, 128), got {hidden!r}")
+            raise ValueError(f"hidden_layers must be positive integers, such as (128, 128), got {hidden!r}")
         return [int(width) for width in widths]
 
     def _check_options(self) -> None:
