@@ -244,7 +244,7 @@ def test_a_column_of_targets_is_taken_with_a_warning():
         ({"validation_fraction": 1.5}, "validation_fraction must be a positive finite number below 1"),
         ({"projection": "both"}, 'projection must be one of "ridge"'),
         ({"solver": "exact"}, "the ridge has no solver"),
-        ({"projection": "spins", "solver": "exacct"}, "did you mean 'exact'"),
+        ({"projection": "spins", "solver": "exacct"}, "unknown solver 'exacct'"),
         ({"early_stopping": True, "validation_fraction": 0.99}, "least populated|train_size"),
     ],
 )

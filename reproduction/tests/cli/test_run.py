@@ -196,11 +196,11 @@ def _runs(pid):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "coral"], "did you mean 'cora'"),
+        (["run", "coral"], "unknown experiment 'coral'"),
         (["run", "logreg", "--solver", "replay"], "needs --option path="),
         (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
         (["run", "logreg", "--option", "seed=1"], "belongs to a solver: name it"),
-        (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
+        (["run", "logreg", "--solver", "exacct"], "unknown solver 'exacct'"),
         (["run", "logreg", "--dask", "tcp://127.0.0.1:9", "--data", "."], "--data is a folder of this machine"),
         (
             ["run", "logreg", "--dask", "x:1", "--solver", "dwave", "--option", "max_qpu_seconds=1"],

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import sys
 
 from qpsbgd_qubo.files.visible import visible
 
-_PLAIN = dict(zip("—–−±→…·×•≤≥", ["-", "-", "-", "+/-", "->", "...", "*", "x", "*", "<=", ">="], strict=True))
 _COLOURS = {"error": 31, "warning": 33}
 
 
 def degrade() -> None:
-    """Print characters that the terminal's encoding lacks as plain ones instead of raising an error."""
-    codecs.register_error("qpsbgd.plain", _plain)
+    """Print question marks for characters that the terminal's encoding lacks instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="qpsbgd.plain")
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
+            stream.reconfigure(errors="replace")
 
 
 def complain(kind: str, message: str) -> None:

@@ -425,7 +425,7 @@ def refusals():
 
     unauthorized, forbidden = Response(), Response()
     unauthorized.status_code, forbidden.status_code = 401, 403
-    token, network = r"refused the API token.*dwave config create.*DWAVE_API_TOKEN.*\(token", "cannot reach .*network"
+    token = network = r"cannot open D-Wave's service.*network.*dwave config create.*DWAVE_API_TOKEN.*\(token"
     found = [
         (SolverAuthenticationError("Invalid token"), token),
         (ResourceAccessForbiddenError("Forbidden"), token),
@@ -457,7 +457,7 @@ def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, 
 @pytest.mark.parametrize(
     ("fault", "raised", "message"),
     [
-        ("SolverNotFoundError", RuntimeError, r"nothing for solver 'dwave'.*asked for solver 'none'.*nothing was sent"),
+        ("SolverNotFoundError", RuntimeError, r"solver 'dwave' cannot open.*'solver': 'none'.*nothing was sent"),
         ("UseAfterCloseError", Exception, "no such chip"),
     ],
 )

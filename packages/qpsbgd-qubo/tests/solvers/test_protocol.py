@@ -71,10 +71,7 @@ def test_a_solver_object_is_taken_as_it_is():
 
 
 def test_unknown_names_and_options_are_refused():
-    for name, meant in {"decent": "descent", "Exact": "exact", "leap_hybrid": "leap-hybrid"}.items():
-        with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
-            make_solver(name)
-    with pytest.raises(ValueError, match=r"^unknown solver None\. Choose one of auto, exact"):
+    with pytest.raises(ValueError, match=r"^unknown solver None; choose one of auto, exact"):
         make_solver(None)
     with pytest.raises(TypeError, match="'descent' has no option sweeps; it has max_flips"):
         make_solver("descent", sweeps=3)

@@ -464,7 +464,7 @@ def test_a_scaled_step_that_was_interrupted_can_be_repeated():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"solver": "exakt"}, ValueError, "unknown solver 'exakt'; did you mean 'exact'"),
+        ({"solver": "exakt"}, ValueError, "unknown solver 'exakt'; choose one of auto, exact"),
         ({"scale": -1}, ValueError, 'scale must be a positive number or "literal", got -1'),
         ({"scale": 0}, ValueError, 'scale must be a positive number or "literal", got 0'),
         ({"scale": "foo"}, ValueError, "got 'foo'"),

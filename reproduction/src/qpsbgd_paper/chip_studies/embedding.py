@@ -275,7 +275,6 @@ class Embedding(QuboStudy):
     seconds: float = 300.0
 
     def jobs(self) -> Sequence[Job]:
-        """Two pictures of layers, one of every whole chip, and a row of the table for every chip and size."""
         chips = [{"topology": "pegasus", "size": self.pegasus}, {"topology": "zephyr", "size": self.zephyr}]
         pictures: list[Job] = [{"what": "layer", **chips[0], "layer": layer} for layer in (THIRD, FIRST)]
         pictures += [{"what": "chip", **chip, "spins": 16, "columns": self.columns} for chip in chips]
@@ -292,7 +291,6 @@ class Embedding(QuboStudy):
         return pictures + rows
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """The pictures as figures, and the table."""
         layers = {result["layer"]: result for result in results if result["what"] == "layer"}
         chips = [result for result in results if result["what"] == "chip"]
         rows = [result for result in results if result["what"] == "tiling"]

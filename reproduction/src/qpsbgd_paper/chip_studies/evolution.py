@@ -112,12 +112,10 @@ class Evolution(QuboStudy):
     updates: tuple[int, ...] = UPDATES
 
     def jobs(self) -> Sequence[Job]:
-        """A run per form and seed."""
         updates = list(self.updates)
         return [{"form": form, "seed": seed, "updates": updates} for form in FORMS for seed in range(self.seeds)]
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Matrices of one run per form, densities of all."""
         body, claims = [], []
         drawn = {form: mnist_qubos.whole_run([run for run in results if run["form"] == form]) for form in FORMS}
         for form in FORMS:

@@ -219,7 +219,6 @@ class Gap(Study):
     wide_seeds: int = 3
 
     def jobs(self) -> Sequence[Job]:
-        """Layers of three inputs at several scales and gains; then one neuron with more inputs."""
         same: Job = {"steps": self.steps}
         found: list[Job] = [
             {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
@@ -238,7 +237,6 @@ class Gap(Study):
         return found
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""
         runs = list(zip(self.jobs(), results, strict=True))
         small = [(job, result) for job, result in runs if job["inputs"] == 3]
         values: dict[tuple[str, str, str], list[float]] = {}

@@ -119,7 +119,6 @@ class Quality(Study):
     solvers: tuple[str, ...] = tuple(SOLVERS)
 
     def jobs(self) -> Sequence[Job]:
-        """Every solver on every pair and seed."""
         return [
             {"label": label, "solver": dict(SOLVERS[label]), "pair": pair, "seed": seed, "steps": self.steps}
             for label in self.solvers
@@ -128,7 +127,6 @@ class Quality(Study):
         ]
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Accuracies over the energy gap, for all solvers."""
         figures: dict[tuple[str, str, str], list[float]] = {}
         for job, result in zip(self.jobs(), results, strict=True):
             for key in ("gap", *FIGURES):

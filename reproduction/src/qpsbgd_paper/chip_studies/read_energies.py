@@ -118,7 +118,6 @@ class ReadStudy(QuboStudy):
     updates: tuple[int, ...] = UPDATES
 
     def jobs(self) -> Sequence[Job]:
-        """A job per layer, form and seed."""
         settings = {name: value for name, value in vars(self).items() if name != "seeds"}
         return [
             {"form": form, "layer": layer, "seed": seed, **settings, "updates": list(self.updates)}
@@ -150,7 +149,6 @@ class ReadEnergies(ReadStudy):
     work = staticmethod(read)
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Histograms of one run per form and layer, shares and skewness of all."""
         figures, body, claims = [], [], []
         for layer, form, runs, every in self.by_form(results):
             figures.append(self._figure(mnist_qubos.whole_run(runs)))

@@ -107,7 +107,6 @@ class Similarity(ReadStudy):
     count: int = 10
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Matrices of one run per form and layer, largest and mean similarities of all."""
         panels: dict[int, list[dict[str, Any]]] = {}
         body, claims = [], []
         for layer, form, runs, every in self.by_form(results):

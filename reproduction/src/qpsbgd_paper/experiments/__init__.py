@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -42,9 +41,7 @@ def make_experiment(name: str) -> Experiment:
     """The experiment of that name at its full size."""
     known = {**EXPERIMENTS, **LONG}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(known)}, or all.")
+        raise ValueError(f"unknown experiment {name!r}; choose from {', '.join(known)}, or all")
     module, kind = known[name].split(":")
     return getattr(import_module(module), kind)()
 

@@ -68,7 +68,6 @@ class Ablation(Comparison):
     steps: int = 200
 
     def cases(self) -> Sequence[Case]:
-        """One case per varied option and encoder."""
         return [
             Case(f"{varied}, {name}", {"varied": varied, **settings})
             for name, settings in citation.CASES.items()
@@ -76,19 +75,16 @@ class Ablation(Comparison):
         ]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """One line for every value, and the control."""
         solver = "exact" if case.settings["features"] <= 16 else "descent"
         varied = VARIED[case.settings["varied"]]
         return {**{name: line.with_options(solver=solver) for name, line in varied.items()}, **control_lines()}
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """As in the experiment cora."""
         net = {key: value for key, value in case.settings.items() if key != "varied"}
         shape = {"graph": "cora", **net, "steps": self.steps, "parts": PARTS, **line.settings, "decay": True}
         return {**shape, "gain": citation.gain(options), "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
-        """Robust: what is far from the middle is neither better nor worse."""
         found = []
         for name in citation.CASES:
             own = {"relation": "level", "margin": ACCURACY_MARGIN, **from_figure(name == citation.TRAINED)}
@@ -100,7 +96,6 @@ class Ablation(Comparison):
         return found
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """With the claim that compares the two: the span of accuracies over step sizes and over batch sizes."""
         found = super().summary(folder=folder)
         spans = {case["case"]: _spans(case) for case in found["cases"]}
         found["claims"] += [_more_impacted(name, spans) for name in citation.CASES]

@@ -60,7 +60,6 @@ class AdultAccuracy(Comparison):
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, on a virtual chip, and the baselines; the paper's rates are in the grids."""
         return methods.paper_lines(
             literal=(0.008, 0.03),
             virtual=True,
@@ -73,7 +72,6 @@ class AdultAccuracy(Comparison):
         )
 
     def claims(self) -> Sequence[Claim]:
-        """(G) is best, (D) at least BC (signSGD)."""
         found = []
         for case in GAINS:
             own = from_figure(GAINS[case] == 1)

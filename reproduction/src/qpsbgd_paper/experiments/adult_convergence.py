@@ -94,7 +94,6 @@ class Adult2(AdultConvergence):
     hidden = (10,)
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in all forms, and the baselines."""
         return methods.paper_lines(
             literal=(0.01, 0.03, 0.1),
             solver=self.solver,
@@ -105,7 +104,6 @@ class Adult2(AdultConvergence):
         )
 
     def claims(self) -> Sequence[Claim]:
-        """BC (SGD) slightly ahead."""
         found = []
         for case in GAINS:
             own, others = from_figure(GAINS[case] == 1), (GUROBI, "bc-sign")
@@ -137,7 +135,6 @@ class Adult10(AdultConvergence):
     choosing_seeds: int = 1
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """As for two layers, with learning rates for the deep net."""
         return methods.paper_lines(
             literal=(0.001, 0.003),
             solver=self.solver,
@@ -149,7 +146,6 @@ class Adult10(AdultConvergence):
         )
 
     def claims(self) -> Sequence[Claim]:
-        """QP-SBGD ahead of BC, ProxQuant fails."""
         found = []
         for case in GAINS:
             own, text = from_figure(GAINS[case] == 1), "ProxQuant fails to train: worse than the others"

@@ -95,7 +95,6 @@ class Cdp(Comparison):
     steps: int = 50
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in our form and in both readings of the paper's, and signSGD."""
         return {
             SPINS: Line("QP-SBGD (spins, exact)", "qpsbgd", rates(0.03, projection="spins", solver="exact"), "ours"),
             **{
@@ -106,7 +105,6 @@ class Cdp(Comparison):
         }
 
     def claims(self) -> Sequence[Claim]:
-        """Z above 1.96, and above that of signSGD."""
         found = []
         for case in self.cases():
             forms: list[tuple[str, str, Source]] = [(SPINS, "spins", "aim")]
@@ -122,7 +120,6 @@ class Cdp(Comparison):
         return found
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """With the table of all runs beside the paper's."""
         found = super().summary(folder=folder)
         body = []
         for case in found["cases"]:

@@ -173,11 +173,9 @@ class Cifar(Comparison):
     choosing_seeds: int = 1
 
     def cases(self) -> Sequence[Case]:
-        """One."""
         return [Case(f"{self.epochs} epochs")]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in three forms, of which the polar factor is the default here, the baselines, and a control."""
         # The first rates, which a quick run takes, were the best in benchmarks/training/networks.py.
         adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
         still = {"lr": 0.0, "weight_decay": 0.0, "real": True}
@@ -192,6 +190,5 @@ class Cifar(Comparison):
         }
 
     def claims(self) -> Sequence[Claim]:
-        """Each of our forms is better than every baseline."""
         (case,) = self.cases()
         return aims(FINAL.key, case.name, against=RIVALS, forms={**FORMS, POLAR: "polar"})

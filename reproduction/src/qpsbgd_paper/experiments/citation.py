@@ -259,13 +259,11 @@ class Citation(Comparison):
     solver: SolverChoice | None = None
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """Graph, network, length of training and the optimiser."""
         steps = self.steps if case.name == TRAINED else max(EVERY, self.steps // 2)
         shape = {"graph": self.graph, **case.settings, "steps": steps, "parts": 16, "gain": gain(options)}
         return {**shape, "decay": self.decay, "method": line.method, "options": options}
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in all forms, the baselines and the control."""
         small = case.settings["features"] <= 16
         return methods.paper_lines(
             literal=(0.003, 0.01) if small else (0.01, 0.03),
@@ -280,7 +278,6 @@ class Citation(Comparison):
         )
 
     def claims(self) -> Sequence[Claim]:
-        """(G) is best, others are faster at first; our spins reach a level."""
         found = []
         for case in CASES:
             own = from_figure(case == TRAINED)

@@ -78,7 +78,6 @@ class Digits(Comparison):
     choosing_seeds: int = 2
 
     def cases(self) -> Sequence[Case]:
-        """The budgets, at defaults and tuned."""
         return [
             Case(f"{epochs} epochs, {options}", {"epochs": epochs})
             for epochs in self.budgets
@@ -86,7 +85,6 @@ class Digits(Comparison):
         ]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms and the baselines."""
         spins = methods.rates(0.003, 0.01, 0.03, projection="spins")
         found = {
             SPINS: Line("QP-SBGD (spins)", "qpsbgd", spins, "ours"),
@@ -103,11 +101,9 @@ class Digits(Comparison):
         return found if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in found.items()}
 
     def claims(self) -> Sequence[Claim]:
-        """Better than every baseline, each at its defaults and each tuned."""
         return [aim for case in self.cases() for aim in methods.aims(FINAL.key, case.name)]
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """As every comparison's, and a tile with the longest budget, tuned: ours beside the best baseline."""
         summary = super().summary(folder=folder)
         case = summary["cases"][-1]
         means = {

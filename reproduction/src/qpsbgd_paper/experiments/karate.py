@@ -106,7 +106,6 @@ class Karate(Comparison):
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in all forms, and the baselines."""
         return methods.paper_lines(
             exact="exact" if case.settings["width"] <= 10 else "descent",
             named="exact, descent at 64 hidden units",
@@ -120,7 +119,6 @@ class Karate(Comparison):
         )
 
     def claims(self) -> Sequence[Claim]:
-        """(G) is best."""
         text = "QP-SBGD (G) has the best accuracy"
         best = [
             Claim(f"{text} ({case})", GUROBI, LATE.key, (case,), PAPER_BASELINES, **from_figure(case == "paper"))

@@ -81,7 +81,6 @@ class LogReg(Comparison):
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """The paper's four methods and our forms; at chosen rates the other baselines too."""
         fixed = case.name == FIXED
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
         found = methods.paper_lines(
@@ -100,7 +99,6 @@ class LogReg(Comparison):
         return found
 
     def claims(self) -> Sequence[Claim]:
-        """(G) is best after the first phase; (D) is slower."""
         others = (DWAVE, "bc-sgd", "bc-sign")
         best = "QP-SBGD (G) is best after the first phase"
         found = [

@@ -222,7 +222,6 @@ class MnistPairs(Comparison):
     solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
-        """Every pair at every setting."""
         return [
             Case(f"{pair}, {name}", {"pair": pair, **settings}, REPORTED[pair], group=name, short=pair)
             for name, settings in SETTINGS.items()
@@ -230,7 +229,6 @@ class MnistPairs(Comparison):
         ]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in all forms, as printed also on a virtual chip at the paper's setting, and the baselines."""
         long = case.settings["decay"]
         sgd, sign = ((1.0, 3.0), (0.1, 0.3)) if long else ((0.3, 1.0), (0.03, 0.1))
         rates = methods.rates(*((0.003, 0.01, 0.03) if long else (0.01, 0.03, 0.1)))
@@ -246,12 +244,10 @@ class MnistPairs(Comparison):
         )
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The pair, the setting and the optimiser."""
         steps = case.settings["steps"] // self.steps_divided_by
         return {**case.settings, "steps": steps, "method": line.method, "options": options}
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """With the paper's pictures: how a digit becomes bits, and digits told apart by one of its networks."""
         runs = self.finished(folder=folder)
         answers = [run["shown"] for job, run in runs if (job["case"], job["line"]) == ("1/2, paper", DWAVE)]
         found = super().summary(folder=folder)
@@ -259,7 +255,6 @@ class MnistPairs(Comparison):
         return {**found, "figures": pictures("1/2", seed=0, answers=answers[0])}
 
     def claims(self) -> Sequence[Claim]:
-        """The paper's ranking, and the levels to be reached."""
         found = []
         for setting in SETTINGS:
             cases = tuple(f"{pair}, {setting}" for pair in PAIRS)

@@ -248,7 +248,6 @@ class Released(Comparison):
     epochs: int = 1
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """The notebooks' methods, what may have been answered without a gradient, and the controls."""
         lr = self.rates["agreement"]
         idle = {
             MINUS: Line("QP-SBGD as released, idle columns −1", "agreement", rates(lr, idle=-1.0), "variant"),
@@ -266,11 +265,9 @@ class Released(Comparison):
         }
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The network, the setting and the method."""
         return {**self.shape, "epochs": self.epochs, **case.settings, "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
-        """The paper's claims about (G), by seeds, and once repaired."""
         authors, *others, repaired = self.by_case
         places = {"the authors' seeds": (authors,), "ten other seeds": tuple(others), self.repaired: (repaired,)}
         return [
@@ -281,7 +278,6 @@ class Released(Comparison):
         ]
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """With the curves that the authors drew, beside ours of every case, smoothed as theirs."""
         found = super().summary(folder=folder)
         drawn, key = json.loads(DRAWN.read_text(encoding="utf-8"))[self.name], self.series[0].key
         panels, body = [], []
@@ -340,7 +336,6 @@ class Figure3(Released):
     epochs: int = 2
 
     def claims(self) -> Sequence[Claim]:
-        """QP-SBGD ahead of BC, ProxQuant fails."""
         text, authors = "ProxQuant fails to train: worse than the others", next(iter(self.by_case))
         own: dict[str, Any] = {"relation": "worse", **from_figure(True)}
         return [*super().claims(), Claim(text, "proxquant", LATE_LOSS.key, (authors,), (GUROBI, *BC), **own)]

@@ -101,8 +101,6 @@ class Rosenbrock(Comparison):
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
-
         def line(label: str, kind: Any, solver: Any, scale: Any) -> Line:
             return Line(label, "minimize", methods.rates(0.03, 0.1, 0.3, solver=solver, scale=scale), kind)
 
@@ -123,7 +121,6 @@ class Rosenbrock(Comparison):
         }
 
     def claims(self) -> Sequence[Claim]:
-        """At least as good as gradients."""
         text = "P-SBGD finds values at least as low as gradients do"
         own: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
         return [Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own) for case in CASES]

@@ -313,7 +313,6 @@ class FixedPointStudy(Study):
     sizes: tuple[tuple[int, int], ...] = SIZES
 
     def jobs(self) -> Sequence[Job]:
-        """A problem per size, function and seed."""
         return [
             {"n": n, "m": m, "function": function, "seed": seed, "starts": self.starts}
             for n, m in self.sizes
@@ -322,7 +321,6 @@ class FixedPointStudy(Study):
         ]
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """How often there are fixed points, how often they are reached, and how Prop. 1 fares."""
         pairs = list(zip(self.jobs(), results, strict=True))
         return {
             "figures": [_figure(pairs, self.sizes)],

@@ -259,11 +259,9 @@ class Tour(Study):
     epochs: int = 10
 
     def jobs(self) -> Sequence[Job]:
-        """One."""
         return [{"hidden": self.hidden, "epochs": self.epochs, "seed": 0}]
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
         (result,) = results
         before, *_, after = result["use"]
         ours, floats = (f"{100 * result[key]:.1f}\u00a0%" for key in ("accuracy", "float_accuracy"))

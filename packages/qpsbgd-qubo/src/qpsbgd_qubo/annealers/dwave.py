@@ -9,13 +9,11 @@ from qpsbgd_qubo.annealers.chip_solver import ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.hybrid_solver import HybridSolver
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver
-from qpsbgd_qubo.annealers.submissions import transient
 
 try:
     import dwave.system
-    from dwave.cloud.api.exceptions import ResourceAccessForbiddenError, ResourceAuthenticationError
     from dwave.cloud.config import load_config
-    from dwave.cloud.exceptions import ConfigFileError, SolverNotFoundError
+    from dwave.cloud.exceptions import ConfigFileError
 except ImportError as error:
     raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd-qubo[dwave]'") from error
 
@@ -69,30 +67,11 @@ class LeapSolver(ServiceSolver):
         try:
             return getattr(dwave.system, self.sampler_kind)(**chosen), True
         except Exception as error:
-            status = getattr(getattr(error, "response", None), "status_code", None)  # of a refused HTTP request
-            if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or status in (401, 403):
-                raise RuntimeError(
-                    f"D-Wave refused the API token that solver {self.name!r} sent ({error}); copy yours from "
-                    f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
-                ) from error
-            if isinstance(error, SolverNotFoundError):
-                asked = ", ".join(f"{name} {value!r}" for name, value in chosen.items()) or "any chip"
-                raise RuntimeError(
-                    f"D-Wave's service has nothing for solver {self.name!r} now ({error}), asked for {asked}: it may "
-                    "be retired, under maintenance, in another region or not part of your plan; `dwave solvers --list` "
-                    f"shows what there is; nothing was sent; {_INSTEAD}"
-                ) from error
-            if transient(error):
-                raise RuntimeError(
-                    f"solver {self.name!r} cannot reach D-Wave's service ({error}); check the network, a proxy or "
-                    f"firewall, and `dwave ping`, then try again; {_INSTEAD}"
-                ) from error
-            if isinstance(error, ValueError):
-                raise RuntimeError(
-                    f"D-Wave's client cannot use its settings ({error}); correct the endpoint, region or proxy that "
-                    f"`dwave config inspect` or the environment variables DWAVE_API_… have; {_INSTEAD}"
-                ) from error
-            raise
+            raise RuntimeError(
+                f"solver {self.name!r} cannot open D-Wave's service with {chosen or 'any chip'}: {error}; nothing was "
+                "sent. Check the network by `dwave ping`, what there is by `dwave solvers --list`, and the token on "
+                f"{_TOKEN_PAGE}: {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

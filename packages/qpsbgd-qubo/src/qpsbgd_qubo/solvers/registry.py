@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from importlib.metadata import entry_points
@@ -83,8 +82,7 @@ def make_solver(solver: Any, **options: Any) -> Solver:
         return make_solver("leap-hybrid" if hybrid else "dimod", sampler=solver, **options)
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise ValueError(
-            f"unknown solver {solver!r}{_hint(solver)} Choose one of {', '.join(SOLVERS)}, or pass a Solver object or "
-            "a dimod sampler."
+            f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}, or pass a Solver object or a dimod sampler"
         )
     factory: Any = solver_class(solver)
     known = inspect.signature(factory).parameters
@@ -96,9 +94,3 @@ def make_solver(solver: Any, **options: Any) -> Solver:
         needed = " and ".join(f"--option {name}=… ({name}=… in Python)" for name in missing)
         raise ValueError(f"solver {solver!r} needs {needed}")
     return factory(**options)
-
-
-def _hint(solver: object) -> str:
-    name = "-".join(str(solver).lower().replace("_", " ").replace("-", " ").split())
-    near = [name] if name in SOLVERS else difflib.get_close_matches(name, SOLVERS, n=1)
-    return f"; did you mean {near[0]!r}?" if near else "."

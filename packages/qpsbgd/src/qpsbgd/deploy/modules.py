@@ -48,12 +48,6 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.Tanh: "tanh",
     nn.GELU: "gelu",
 }
-SUPPORTED: tuple[type[nn.Module], ...] = (
-    *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED),
-    *(*_AVERAGE_POOLS, *_ADAPTIVE_POOLS, *_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax),
-    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *_PADS, nn.Upsample, nn.Embedding),
-)
-"""All modules that can be expressed; a class derived from one of them cannot."""
 
 
 def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
@@ -63,40 +57,10 @@ def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
 
 def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
     """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order."""
-    if isinstance(module, nn.Hardtanh):  # ReLU6 is one, too
-        return [ops.Clip(name, float(module.min_val), float(module.max_val))]
-    if isinstance(module, nn.ReLU):
-        return [ops.Clip(name, 0.0, float("inf"))]
     if getattr(module, "return_indices", False):
         raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
-    if isinstance(module, MAX_POOLS):
-        return [MaxPool(name, _pool_window(name, module, shape))]
-    if isinstance(module, nn.Flatten | nn.Unflatten):
-        return [_reshape(name, module, shape)]
-    if isinstance(module, _AVERAGE_POOLS):
-        return [_average_pool(name, module, shape)]
-    if isinstance(module, _ADAPTIVE_POOLS):
-        return _adaptive_pool(name, module, shape)
-    if type(module) in _PADS:
-        options: dict[str, Any] = {"mode": _PADS[type(module)], "value": getattr(module, "value", None)}
-        return padded(name, known(name, shape), _sizes(module.padding, 2), **options)
-    if isinstance(module, nn.Upsample):
-        options = {name: getattr(module, name) for name in ("mode", "align_corners", "recompute_scale_factor")}
-        return interpolated(name, known(name, shape), module.size, module.scale_factor, **options)
-    if isinstance(module, nn.Embedding):
-        if module.max_norm is not None:
-            raise refusal(name, module, "has max_norm, which changes it in use; build it without")
-        return [Embedding(name, to_numpy(module.weight, name, module))]
-    if isinstance(module, nn.Softmax):
-        if module.dim is None:
-            raise refusal(name, module, "must say along which dimension: dim=-1, or dim=1 for classes")
-        return [Softmax(name, axis_of(name, module.dim))]
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm):
-        return _normalized(name, module, shape)
-    function = _ACTIVATIONS[type(module)]
-    if isinstance(module, nn.GELU) and module.approximate == "tanh":
-        function = "gelu tanh"
-    return [Activation(name, function, float(getattr(module, "negative_slope", 0.01)))]
+    made = _OPERATIONS[type(module)](name, module, shape)
+    return made if isinstance(made, list) else [made]
 
 
 _REFUSED: dict[type[nn.Module], str] = {
@@ -275,6 +239,56 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
     if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
         return [AveragePool(name, None, True, dimensions)]
     return adaptive_pool(name, known(name, shape), sizes, largest=largest)
+
+
+def _embedding(name: str, module: Any) -> Operation:
+    if module.max_norm is not None:
+        raise refusal(name, module, "has max_norm, which changes it in use; build it without")
+    return Embedding(name, to_numpy(module.weight, name, module))
+
+
+def _softmax(name: str, module: Any) -> Operation:
+    if module.dim is None:
+        raise refusal(name, module, "must say along which dimension: dim=-1, or dim=1 for classes")
+    return Softmax(name, axis_of(name, module.dim))
+
+
+def _activation(name: str, module: Any) -> Operation:
+    function = "gelu tanh" if getattr(module, "approximate", "none") == "tanh" else _ACTIVATIONS[type(module)]
+    return Activation(name, function, float(getattr(module, "negative_slope", 0.01)))
+
+
+def _pad(name: str, module: Any, shape: Shape | None) -> list[Operation]:
+    mode, value = _PADS[type(module)], getattr(module, "value", None)
+    return padded(name, known(name, shape), _sizes(module.padding, 2), mode=mode, value=value)
+
+
+def _upsample(name: str, module: Any, shape: Shape | None) -> list[Operation]:
+    options = {option: getattr(module, option) for option in ("mode", "align_corners", "recompute_scale_factor")}
+    return interpolated(name, known(name, shape), module.size, module.scale_factor, **options)
+
+
+_OPERATIONS: dict[type[nn.Module], Callable[[str, Any, Shape | None], Operation | list[Operation]]] = {
+    nn.ReLU: lambda name, module, shape: ops.Clip(name, 0.0, math.inf),
+    **dict.fromkeys(
+        (nn.ReLU6, nn.Hardtanh),
+        lambda name, module, shape: ops.Clip(name, float(module.min_val), float(module.max_val)),
+    ),
+    **dict.fromkeys(MAX_POOLS, lambda name, module, shape: MaxPool(name, _pool_window(name, module, shape))),
+    **dict.fromkeys(_AVERAGE_POOLS, _average_pool),
+    **dict.fromkeys(_ADAPTIVE_POOLS, _adaptive_pool),
+    **dict.fromkeys(_ACTIVATIONS, lambda name, module, shape: _activation(name, module)),
+    **dict.fromkeys((nn.Flatten, nn.Unflatten), _reshape),
+    nn.Softmax: lambda name, module, shape: _softmax(name, module),
+    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), _normalized),
+    **dict.fromkeys(_PADS, _pad),
+    nn.Upsample: _upsample,
+    nn.Embedding: lambda name, module, shape: _embedding(name, module),
+}
+SUPPORTED: tuple[type[nn.Module], ...] = (
+    *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *SKIPPED, *_OPERATIONS),
+)
+"""All modules that can be expressed; a class derived from one of them cannot."""
 
 
 def _clamp(min: Any = None, max: Any = None) -> nn.Module:

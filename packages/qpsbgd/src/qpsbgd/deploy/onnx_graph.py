@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,74 +74,59 @@ class _Graph:
 
     def add(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
         """Add the nodes of an operation on values, the first of this shape; returns the name of the result."""
-        x, rank = inputs[0], len(shape)
-        match operation:
-            case ops.Dense():
-                weights = self._weights(operation.weights)
-                if rank == 1:
-                    return self.node("Gemm", [x, weights], transB=1)
-                return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
-            case Convolution():
-                return self._convolution(operation, x)
-            case Threshold():
-                return self._threshold(operation, x, shape)
-            case Quantize(steps=steps):
-                rounded = self.node("Round", [self.node("Div", [x, self.constant(steps.scale)])])  # ties to even
-                return self._marked(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
-            case Requantize():
-                return self._marked(self._requantize(operation, x, shape), operation.steps)
-            case Scale(axis=axis):
-                # Without nodes that change nothing: onnxruntime 1.31 may fail at those beside a product x · x.
-                for kind, values, nothing in (("Mul", operation.factor, 1), ("Add", operation.offset, 0)):
-                    if (values != nothing).any():
-                        x = self.node(kind, [x, self.constant(per_unit(values, axis, shape))])
-                return x
-            case ops.Sign():
-                return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
-            case ops.Spins():
-                return x
-            case ops.Clip(low=low, high=high):
-                bounds = [self.constant(bound) if np.isfinite(bound) else "" for bound in (low, high)]
-                return self.node("Clip", [x, *bounds])
-            case MaxPool():
-                return self._max_pool(operation.window, x)
-            case AveragePool(window=None):
-                return self.node("GlobalAveragePool", [x])
-            case AveragePool(window=Window() as window, counts_padding=counts):
-                return self.node("AveragePool", [x], **_window(window), count_include_pad=int(counts))
-            case ops.Reshape():
-                sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
-                return self.node("Reshape", [x, self.constant(sizes, np.int64)])
-            case tensors.Activation():
-                return self._activation(operation, x)
-            case tensors.Softmax():
-                return self.node("Softmax", [x], axis=operation.dimension(shape) + 1)
-            case tensors.Normalize(eps=eps, centred=centred):
-                if centred:
-                    x = self.node("Sub", [x, self._mean(x, [rank])])
-                spread = self.node("Add", [self._mean(self.node("Mul", [x, x]), [rank]), self.constant(eps)])
-                return self.node("Div", [x, self.node("Sqrt", [spread])])
-            case tensors.Mean(keep=keep):
-                return self._mean(x, [at + 1 for at in operation.places(shape)], keep=keep)
-            case tensors.Transpose(order=order):
-                return self.node("Transpose", [x], perm=[0, *(at + 1 for at in order)])
-            case tensors.Slice(start=start, stop=stop, keep=keep):
-                place = self.constant([operation.dimension(shape) + 1], np.int64)
-                ends = [self.constant([end], np.int64) for end in (start, stop)]
-                part = self.node("Slice", [x, *ends, place])
-                return part if keep else self.node("Squeeze", [part, place])
-            case tensors.Take():
-                return self._take(operation, x, shape)
-            case tensors.Embedding(table=table):
-                return self.node("Gather", [self.constant(table), self.node("Cast", [x], to=TensorProto.INT64)])
-            case tensors.Combine(how=how, constant=constant):
-                others = inputs[1:] if constant is None else [self.constant(constant)]
-                return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[how], [x, *others])
-            case tensors.Concatenate():
-                return self.node("Concat", inputs, axis=operation.dimension(shape) + 1)
-            case tensors.Product():
-                return self.node("MatMul", inputs)
-        raise ValueError(f"{operation} cannot be written as ONNX; use packed or C")
+        if (nodes := _NODES.get(type(operation))) is None:
+            raise ValueError(f"{operation} cannot be written as ONNX; use packed or C")
+        return nodes(self, operation, inputs[0], shape, inputs[1:])
+
+    def _dense(self, operation: ops.Dense, x: str, shape: Shape) -> str:
+        weights = self._weights(operation.weights)
+        if len(shape) == 1:
+            return self.node("Gemm", [x, weights], transB=1)
+        return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
+
+    def _quantize(self, steps: Steps, x: str) -> str:
+        rounded = self.node("Round", [self.node("Div", [x, self.constant(steps.scale)])])  # ties to even
+        return self._marked(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
+
+    def _scale(self, operation: Scale, x: str, shape: Shape) -> str:
+        # Without nodes that change nothing: onnxruntime 1.31 may fail at those beside a product x · x.
+        for kind, values, nothing in (("Mul", operation.factor, 1), ("Add", operation.offset, 0)):
+            if (values != nothing).any():
+                x = self.node(kind, [x, self.constant(per_unit(values, operation.axis, shape))])
+        return x
+
+    def _clip(self, operation: ops.Clip, x: str) -> str:
+        limits = (operation.low, operation.high)
+        return self.node("Clip", [x, *(self.constant(limit) if np.isfinite(limit) else "" for limit in limits)])
+
+    def _average_pool(self, operation: AveragePool, x: str) -> str:
+        if operation.window is None:
+            return self.node("GlobalAveragePool", [x])
+        return self.node(
+            "AveragePool", [x], **_window(operation.window), count_include_pad=int(operation.counts_padding)
+        )
+
+    def _normalize(self, operation: tensors.Normalize, x: str, rank: int) -> str:
+        if operation.centred:
+            x = self.node("Sub", [x, self._mean(x, [rank])])
+        spread = self.node("Add", [self._mean(self.node("Mul", [x, x]), [rank]), self.constant(operation.eps)])
+        return self.node("Div", [x, self.node("Sqrt", [spread])])
+
+    def _slice(self, operation: tensors.Slice, x: str, shape: Shape) -> str:
+        place = self.constant([operation.dimension(shape) + 1], np.int64)
+        ends = [self.constant([end], np.int64) for end in (operation.start, operation.stop)]
+        part = self.node("Slice", [x, *ends, place])
+        return part if operation.keep else self.node("Squeeze", [part, place])
+
+    def _combine(self, operation: tensors.Combine, x: str, others: list[str]) -> str:
+        others = others if operation.constant is None else [self.constant(operation.constant)]
+        return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[operation.how], [x, *others])
+
+    def _reshape(self, x: str, shape: Shape) -> str:
+        return self.node("Reshape", [x, self.constant([0, *shape], np.int64)])  # 0 keeps the batch dimension
+
+    def _embed(self, operation: tensors.Embedding, x: str) -> str:
+        return self.node("Gather", [self.constant(operation.table), self.node("Cast", [x], to=TensorProto.INT64)])
 
     def _take(self, operation: tensors.Take, x: str, shape: Shape) -> str:
         axis = operation.dimension(shape)
@@ -218,6 +203,9 @@ class _Graph:
         options: dict[str, Any] = {"signed": int(steps.low < 0), "narrow": 0, "rounding_mode": "ROUND"}
         return self.node("Quant", [x, *given], domain=QONNX, **options)
 
+    def _sign(self, x: str) -> str:
+        return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
+
     def _signs(self, x: str, level: str) -> str:
         above = self.node("GreaterOrEqual", [x, level])
         return self.node("Where", [above, self.constant(1), self.constant(-1)])
@@ -279,3 +267,30 @@ class _Graph:
 def _window(window: Window) -> dict[str, Any]:
     sizes = {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
     return {**sizes, "pads": [side[end] for end in (0, 1) for side in window.sides]}
+
+
+_NODES: dict[type[Operation], Callable[[_Graph, Any, str, Shape, list[str]], str]] = {
+    ops.Dense: lambda g, op, x, shape, _: g._dense(op, x, shape),
+    Convolution: lambda g, op, x, shape, _: g._convolution(op, x),
+    Threshold: lambda g, op, x, shape, _: g._threshold(op, x, shape),
+    Quantize: lambda g, op, x, shape, _: g._quantize(op.steps, x),
+    Requantize: lambda g, op, x, shape, _: g._marked(g._requantize(op, x, shape), op.steps),
+    Scale: lambda g, op, x, shape, _: g._scale(op, x, shape),
+    ops.Sign: lambda g, op, x, shape, _: g._sign(x),
+    ops.Spins: lambda g, op, x, shape, _: x,
+    ops.Clip: lambda g, op, x, shape, _: g._clip(op, x),
+    MaxPool: lambda g, op, x, shape, _: g._max_pool(op.window, x),
+    AveragePool: lambda g, op, x, shape, _: g._average_pool(op, x),
+    ops.Reshape: lambda g, op, x, shape, _: g._reshape(x, op.shape_after(shape)),
+    tensors.Activation: lambda g, op, x, shape, _: g._activation(op, x),
+    tensors.Softmax: lambda g, op, x, shape, _: g.node("Softmax", [x], axis=op.dimension(shape) + 1),
+    tensors.Normalize: lambda g, op, x, shape, _: g._normalize(op, x, len(shape)),
+    tensors.Mean: lambda g, op, x, shape, _: g._mean(x, [at + 1 for at in op.places(shape)], keep=op.keep),
+    tensors.Transpose: lambda g, op, x, shape, _: g.node("Transpose", [x], perm=[0, *(at + 1 for at in op.order)]),
+    tensors.Slice: lambda g, op, x, shape, _: g._slice(op, x, shape),
+    tensors.Take: lambda g, op, x, shape, _: g._take(op, x, shape),
+    tensors.Embedding: lambda g, op, x, shape, _: g._embed(op, x),
+    tensors.Combine: lambda g, op, x, shape, more: g._combine(op, x, more),
+    tensors.Concatenate: lambda g, op, x, shape, more: g.node("Concat", [x, *more], axis=op.dimension(shape) + 1),
+    tensors.Product: lambda g, op, x, shape, more: g.node("MatMul", [x, *more]),
+}
