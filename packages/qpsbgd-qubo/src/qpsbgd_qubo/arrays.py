@@ -1,7 +1,5 @@
 """Numpy arrays, or torch tensors where torch is loaded: what families do with both."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """`solve` and `solve_many`: any QUBO or Ising problem, or many, in one call, whatever form they have."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The command `qpsbgd-qubo`, which `qpsbgd solve` calls, too."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

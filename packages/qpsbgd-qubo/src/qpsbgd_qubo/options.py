@@ -1,7 +1,5 @@
 """What options must be, checked where a solver or an optimiser is made; and how they are read on the command line."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import math

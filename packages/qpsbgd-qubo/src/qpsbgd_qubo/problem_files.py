@@ -1,7 +1,5 @@
 """Problems and families in files, of every format in `FORMATS`; see `read_problem`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gzip

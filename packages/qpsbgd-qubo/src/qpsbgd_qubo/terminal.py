@@ -1,7 +1,5 @@
 """What commands print on a terminal that may not have all characters: errors and warnings, one line each."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -7,8 +7,6 @@ In pytest, one test per check:
         check(MySolver())
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

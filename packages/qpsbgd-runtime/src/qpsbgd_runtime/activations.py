@@ -1,7 +1,5 @@
 """The smooth functions of `Activation`, as torch computes them in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether operations that come from a file are as `pack` makes them."""
 
-from __future__ import annotations
-
 from qpsbgd_runtime.operations import Operation, Shape
 from qpsbgd_runtime.rules import are_whole
 from qpsbgd_runtime.stages import natural_shape, sources_of, walk

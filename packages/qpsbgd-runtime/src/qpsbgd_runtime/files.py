@@ -1,7 +1,5 @@
 """Files that are complete or not there at all."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

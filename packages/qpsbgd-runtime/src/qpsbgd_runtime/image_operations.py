@@ -1,7 +1,5 @@
 """Operations on images (channels, …) of one or two dimensions: windows that move over them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

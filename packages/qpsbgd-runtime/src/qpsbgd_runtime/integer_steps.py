@@ -4,8 +4,6 @@ Bits are int8 ±1, other integers int8, uint8 or, sums, int32. Arrays of images 
 stand in memory as (B, …, channels): kernels read and write all channels of a pixel side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

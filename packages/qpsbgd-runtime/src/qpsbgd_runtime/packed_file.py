@@ -5,8 +5,6 @@ operations, in which arrays are named; the tensors are those arrays. Booleans ar
 numbers take as few bytes as they need.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A step of a program over real numbers, as the compiled kernel `real_steps` reads it."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import astuple, dataclass, field
 

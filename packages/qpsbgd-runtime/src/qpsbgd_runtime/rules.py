@@ -1,7 +1,5 @@
 """What the parts of operations that come from a file must be: a right checksum does not say who wrote it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The operations of a network in order, with what goes in and what comes out of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

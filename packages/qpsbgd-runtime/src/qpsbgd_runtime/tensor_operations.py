@@ -1,7 +1,5 @@
 """Operations on numbers, dimensions and several values: what residual networks and transformers have between layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

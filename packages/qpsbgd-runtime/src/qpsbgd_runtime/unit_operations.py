@@ -1,7 +1,5 @@
 """Operations that treat each unit's numbers by figures of its own: scales, thresholds, integers of 8 bits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The binary map: a layer's gradients projected onto ±1, as a family of QUBOs."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

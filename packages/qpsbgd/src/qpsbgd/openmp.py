@@ -1,7 +1,5 @@
 """OpenMP, which torch uses: its wait policy, which must be set before torch is loaded, and forks."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Families like those of layers, in tensors, and the checks of `qpsbgd_qubo.testing` that every solver must pass."""
 
-from __future__ import annotations
-
 import torch
 
 from qpsbgd.binary_map import binary_map

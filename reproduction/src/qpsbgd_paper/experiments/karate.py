@@ -1,7 +1,5 @@
 """Zachary's karate club: four communities from node numbers in six bits, by binary graph convolutions alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Processes for the runs of an experiment: those of this machine."""
 
-from __future__ import annotations
-
 import multiprocessing
 import multiprocessing.connection
 import os

@@ -1,7 +1,5 @@
 """Families on an annealer's chip: every column on a clique of its own, all columns of all layers at once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

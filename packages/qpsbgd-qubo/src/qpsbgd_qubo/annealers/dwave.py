@@ -1,7 +1,5 @@
 """Families on D-Wave's service Leap: on a chip, every column on a clique of its own, or on its hybrid solver."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

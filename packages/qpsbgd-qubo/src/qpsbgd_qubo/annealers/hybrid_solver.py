@@ -1,7 +1,5 @@
 """Families on a hybrid solver: all columns of all layers as one problem, whatever their width."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The count of what was charged or may be, in memory or in a file that several processes share."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 import threading

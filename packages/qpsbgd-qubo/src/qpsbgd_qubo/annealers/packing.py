@@ -1,7 +1,5 @@
 """Columns on tiles: which column goes where in which submission, what the chip is sent, and the votes of its answer."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A chip's reads of one family: collected tile by tile, repaired, and the best of every column chosen."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from typing import Any

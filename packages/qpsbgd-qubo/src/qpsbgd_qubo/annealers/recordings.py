@@ -1,7 +1,5 @@
 """Every problem that was sent to an annealer and every answer, in one file, from which they can be given again."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zlib

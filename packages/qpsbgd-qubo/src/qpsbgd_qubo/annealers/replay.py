@@ -1,7 +1,5 @@
 """Replays a recorded run: the same problems, with answers from the file, without token or network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

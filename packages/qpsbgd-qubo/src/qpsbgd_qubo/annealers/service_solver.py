@@ -1,7 +1,5 @@
 """Solvers that send problems to a service: frozen options, and a session with the connection and the count."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import warnings

@@ -4,8 +4,6 @@ The rollback journal works on any file system; it is overwritten, not deleted (P
 `synchronous = NORMAL` as safe as FULL.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

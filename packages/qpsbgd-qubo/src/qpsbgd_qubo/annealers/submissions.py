@@ -1,7 +1,5 @@
 """Problems as a service takes them, answers as it gives them, and the connection that carries both."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

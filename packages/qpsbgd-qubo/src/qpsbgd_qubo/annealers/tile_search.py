@@ -7,8 +7,6 @@ stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null 
 stdout: the number of every step before it is tried, and at the end the tiles (or the largest n) as JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import json

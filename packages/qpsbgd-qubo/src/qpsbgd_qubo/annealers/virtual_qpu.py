@@ -1,7 +1,5 @@
 """A simulated chip with a real topology, broken qubits, control errors and broken chains; and its solver."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from dataclasses import dataclass, fields

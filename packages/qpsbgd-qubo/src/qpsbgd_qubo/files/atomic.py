@@ -1,7 +1,5 @@
 """Files that are complete or not there at all, and JSON under a checksum."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Where the library keeps what it can make or fetch again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables as a notebook shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

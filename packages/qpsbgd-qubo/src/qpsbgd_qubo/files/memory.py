@@ -1,7 +1,5 @@
 """Memory that is asked for only where there is enough: Linux grants more than it has, and ends the process later."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names that others chose, made safe to show."""
 
-from __future__ import annotations
-
 import unicodedata
 
 _KEPT = "\n\t"

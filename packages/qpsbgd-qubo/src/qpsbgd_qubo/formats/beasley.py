@@ -1,7 +1,5 @@
 """Files that begin with a line `n count`: QUBOs of the OR-Library and of Biq Mac, and graphs of rudy and the G-set."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 from collections.abc import Iterator

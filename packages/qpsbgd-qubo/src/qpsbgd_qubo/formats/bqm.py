@@ -1,7 +1,5 @@
 """dimod's `.bqm` files, read without dimod: it crashes the interpreter on damaged ones."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Hashable

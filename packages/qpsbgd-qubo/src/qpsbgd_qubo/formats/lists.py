@@ -1,7 +1,5 @@
 """Coefficients `i j value` as lists: those of qbsolv, of Matrix Market files, and without a header."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -1,7 +1,5 @@
 """A solver for every size: exact where that is cheap, otherwise the best heuristic."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from qpsbgd_qubo.family import QuboFamily, Solution

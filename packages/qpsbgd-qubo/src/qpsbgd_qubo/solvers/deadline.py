@@ -1,7 +1,5 @@
 """What ends a search early: a clock that compiled kernels can look at while they run, and Ctrl-C."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Solvers by name: a solver of this package is a name in `OWN` and a case in `solver_class`."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """A trained network with one or a few bits per weight, layer by layer, without training it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Distillation of a float network into its binarised form, on its outputs and those of inner modules."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any

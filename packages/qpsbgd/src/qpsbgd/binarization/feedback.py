@@ -8,8 +8,6 @@ weights beyond the last level pile up. So the weights may first be moved into th
 is nearest to them in the metric Q.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import torch

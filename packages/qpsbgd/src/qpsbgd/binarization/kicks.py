@@ -3,8 +3,6 @@
 Constants, halved or doubled, change the lost energy by about 1 % on layers of an MLP and a CNN on MNIST.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A layer that becomes binary: its weights as matrices, all groups fitted, and the binary layer that stands for it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

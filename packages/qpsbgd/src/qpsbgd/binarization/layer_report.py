@@ -1,7 +1,5 @@
 """The report of `binarize`: the loss of every layer, as a table."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

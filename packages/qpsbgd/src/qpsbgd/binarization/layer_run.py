@@ -1,7 +1,5 @@
 """The run of `binarize` over the layers: moments of their inputs, their binary weights, what each has lost."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """First and second moments of a layer's inputs, summed over batches in double precision."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

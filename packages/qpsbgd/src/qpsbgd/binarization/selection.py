@@ -1,7 +1,5 @@
 """Which layers of a model become binary, and why others do not."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ over the rows in another pass over the data. An output has one scale per bit for
 blocks each has its own all the same; they then become one, fitted to the whole layer, and stand in the sweeps after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

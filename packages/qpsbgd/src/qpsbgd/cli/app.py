@@ -1,7 +1,5 @@
 """All commands as one application."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from importlib.metadata import EntryPoint, entry_points

@@ -1,7 +1,5 @@
 """Where the command line prints: one console, a progress bar, tables."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 

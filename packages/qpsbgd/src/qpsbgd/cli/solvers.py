@@ -1,7 +1,5 @@
 """`qpsbgd solvers`."""
 
-from __future__ import annotations
-
 from rich.table import Table
 from rich.text import Text
 

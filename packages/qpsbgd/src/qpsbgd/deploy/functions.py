@@ -1,7 +1,5 @@
 """Functions and methods between the layers, as operations or as a module that computes the same."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Single modules of torch and of this library as operations, and the functions of which there is a module."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Networks as ONNX graphs; binary weights are stored as bits and unpacked by the graph itself."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A torch model as operations, by torch.fx: its layers as they are, and everything between them by function."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

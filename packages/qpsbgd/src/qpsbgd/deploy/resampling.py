@@ -3,8 +3,6 @@
 Places and weights are what torch's own functions make of the numbers 0, 1, … and of an identity matrix.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

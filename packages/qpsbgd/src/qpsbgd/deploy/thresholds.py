@@ -5,8 +5,6 @@ rises or falls with them: so a sign is a comparison with a level, and a quantise
 Such boundaries are found by torch's own arithmetic, so that they are where torch's rounding puts them.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Activations of few bits: the sign, for networks whose weights and activations are both ±1, and integers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

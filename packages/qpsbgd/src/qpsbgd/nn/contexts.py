@@ -1,7 +1,5 @@
 """Blocks in which modules have other attributes, hooks, or a mode for the time being."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Networks of torch's own layers as binary networks."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

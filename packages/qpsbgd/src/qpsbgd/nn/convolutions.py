@@ -1,7 +1,5 @@
 """Convolutions with weights ±1: every patch of the input is a row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Graph convolution with weights ±1, on torch_geometric."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

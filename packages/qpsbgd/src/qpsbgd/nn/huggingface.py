@@ -1,7 +1,5 @@
 """Binary layers in Hugging Face checkpoints: import this module, and `from_pretrained` loads them as what they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The base of all layers with weights ±1: latent weights behind a sign, scales, the tape."""
 
-from __future__ import annotations
-
 import json
 import math
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The linear layer with weights ±1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """A summary of a model: shapes, bits, bytes and operations of its layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Loads saved models with their binary layers."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Mapping

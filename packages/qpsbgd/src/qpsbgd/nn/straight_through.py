@@ -1,7 +1,5 @@
 """Signs and scaled signs whose gradient passes straight through to the latent weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The baselines: BinaryConnect, ProxQuant, and how one-bit networks are trained today, straight through and by Bop."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

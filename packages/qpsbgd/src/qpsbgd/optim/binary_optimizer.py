@@ -1,7 +1,5 @@
 """The base of all binary optimisers: parameter groups, the real-valued part, checks, warnings."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Which optimiser trains which parameter: every one exactly one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -4,8 +4,6 @@ On a GPU the step's work takes less time than launching its many small kernels. 
 captured is `functional.qpsbgd` itself: one graph for steps without new moments, another one for those that renew Q̄.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

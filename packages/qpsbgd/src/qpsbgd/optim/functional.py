@@ -1,7 +1,5 @@
 """The algorithm of a QP-SBGD step as one function over lists; processes and CUDA graphs wrap it from outside."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Whether what a step reads from its passes is finite: asked at once, or on a GPU without waiting for the answer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Generic, TypeVar

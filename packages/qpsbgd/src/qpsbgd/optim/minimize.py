@@ -1,7 +1,5 @@
 """P-SBGD on any differentiable function over {−1, +1}ⁿ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

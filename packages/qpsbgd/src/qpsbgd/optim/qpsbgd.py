@@ -1,7 +1,5 @@
 """QP-SBGD: steps along the least-squares projection of each layer's gradient, over ±1 or over the reals."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The real-valued parameters of a model: torch's own optimisers at work inside a binary one."""
 
-from __future__ import annotations
-
 import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The tapes of an optimiser's layers: which layers record what, and what they have recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

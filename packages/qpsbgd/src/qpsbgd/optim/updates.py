@@ -1,7 +1,5 @@
 """The base optimisers of the baselines, torch's own but for three, and ProxQuant's proximal map."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """A solver that several ranks use together: each solves a part of the columns, and all get all answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The processes that train one model together, and what they exchange."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager

@@ -4,8 +4,6 @@
 lies on one rank. What all columns have in common is reduced: the moments behind Q̄, root mean squares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

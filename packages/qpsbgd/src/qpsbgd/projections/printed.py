@@ -1,7 +1,5 @@
 """The printed projection: Algorithm 1 of the paper as it stands, one QUBO per column of every batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The ridge projection: the paper's relaxed map (Prop. 1) for a whole batch, over the reals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Families handed to a solver, and its answers checked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -9,8 +9,6 @@ one factorisation for all columns of the layer (`Ridge`), over {−1, +1}ⁿ it 
 S̄ does not matter, so nothing has to be scaled.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Proven optima: enumeration for few spins, above that a sphere decoder, and exhaustion where that fails."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

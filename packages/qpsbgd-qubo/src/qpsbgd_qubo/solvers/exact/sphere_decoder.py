@@ -11,8 +11,6 @@ plus, column by column, the multipliers of the relaxation to the box [‚àí1, 1]‚Å
 over the box.
 """
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -1,7 +1,5 @@
 """Rounds of moves on one problem that share a pool of its best answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter

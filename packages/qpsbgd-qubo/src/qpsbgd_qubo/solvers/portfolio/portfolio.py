@@ -1,7 +1,5 @@
 """A search for single hard problems, sparse or dense, for a given time or number of rounds."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time

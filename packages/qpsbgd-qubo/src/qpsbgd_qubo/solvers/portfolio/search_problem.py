@@ -5,8 +5,6 @@ precision, numbers beyond its range times a power of two, or in double precision
 penalties; sparse answers are brought to a local minimum in double precision.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Simulated annealing of all columns side by side, with a schedule from each column's own energy scale."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Best-improvement descent: flip the spin that lowers the energy most, until none does; tabu moves go on from there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulated annealing of thousands of chains of one problem at once, on a GPU."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ the sign vector. Where inputs differ in size, large spins whose flip costs littl
 others follow: single flips do not get there, since they would flip such a spin back first.
 """
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

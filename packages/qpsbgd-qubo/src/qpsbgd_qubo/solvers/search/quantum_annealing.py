@@ -1,7 +1,5 @@
 """Simulated quantum annealing: path-integral Monte Carlo of a transverse-field Ising model, all columns at once."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Searches by single flips, best improvement first, from given spins: descent, then tabu moves; of arrays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Descent of families of tensors, on the device that holds them; needs torch."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -4,8 +4,6 @@ A search begins with the sign vector in which those spins are turned round that 
 are carried on: that takes fewer flips than sign(−s) alone, and no product of all couplings with all spins.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
