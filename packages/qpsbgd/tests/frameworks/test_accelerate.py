@@ -1,21 +1,13 @@
 import pytest
 import torch
 from lazy import Lazy
+from small_networks import OPTIMIZERS, network_with_norm
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
-from qpsbgd.nn import BinaryLinear
+from qpsbgd import QPSBGD
 
 accelerate = Lazy("accelerate")
-
-OPTIMIZERS = {
-    "ridge": lambda parameters, **options: QPSBGD(parameters, **options),
-    "spins": lambda parameters, **options: QPSBGD(parameters, projection="spins", **options),
-    "qubo descent": lambda parameters, **options: QuboDescent(parameters, 0.2, **options),
-    "BinaryConnect": lambda parameters, **options: BinaryConnect(parameters, **options),
-    "ProxQuant": lambda parameters, **options: ProxQuant(parameters, **options),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +19,7 @@ def fresh_state():
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(
-        BinaryLinear(8, 32, bias=True), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2, bias=True)
-    )
+    return network_with_norm()
 
 
 def batches():
@@ -37,8 +27,7 @@ def batches():
     return DataLoader(TensorDataset(inputs, (inputs[:, :4].sum(1) > 0).long()), batch_size=32)
 
 
-@pytest.mark.parametrize("mixed_precision", ["no", "bf16"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "mixed_precision"), [("ridge", "no"), *((name, "bf16") for name in OPTIMIZERS)])
 def test_a_prepared_model_learns(name, mixed_precision):
     accelerator = accelerate.Accelerator(cpu=True, mixed_precision=mixed_precision, gradient_accumulation_steps=2)
     model, data = network(), batches()

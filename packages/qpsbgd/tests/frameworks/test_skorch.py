@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 import torch
 from lazy import Lazy
+from small_networks import network_with_norm
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
-from qpsbgd.nn import BinaryLinear
 
 model_selection, skorch = Lazy("sklearn.model_selection"), Lazy("skorch")
 
 
 class Network(nn.Module):
-    def __init__(self, width=32):
+    def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(
-            BinaryLinear(8, width, bias=True), nn.BatchNorm1d(width), nn.Hardtanh(), BinaryLinear(width, 2, bias=True)
-        )
+        self.layers = network_with_norm()
 
     def forward(self, x):
         return self.layers(x)

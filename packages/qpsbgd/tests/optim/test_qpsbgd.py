@@ -4,7 +4,6 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from small_networks import (
@@ -110,17 +109,6 @@ def test_a_column_without_gradient_is_not_updated(make):
     assert torch.equal(layer.weight[1], before[1])
 
 
-@every
-def test_a_layer_that_took_no_part_is_not_updated(make):
-    used, unused = BinaryLinear(4, 3), BinaryLinear(4, 3)
-    before = unused.weight.detach().clone()
-    optimizer = make([used, unused])
-    used(batch()[0]).sum().backward()
-    optimizer.step()
-    assert torch.equal(unused.weight, before)
-    assert len(optimizer.solutions) == optimizer.param_groups[0]["projection"].vectors
-
-
 @with_solver
 def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers(make):
     model = small_model()
@@ -195,18 +183,15 @@ def test_a_step_without_a_recorded_pass_raises_and_says_what_to_do(make):
 def test_a_record_is_used_once():
     model = small_model()
     optimizer = printed(model)
-    backward(model)
-    optimizer.step()
+    train(model, optimizer, [0])
     with pytest.raises(RuntimeError, match="no recorded pass"):
         optimizer.step()
 
 
 SCHEDULERS = {
     "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
-    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step),
     "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
     "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8),
-    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=8),
 }
 
 
@@ -316,14 +301,6 @@ def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(make, where)
     assert_equal(train(model, optimizer, range(2, 6)), train(*untouched, range(2, 6)))
 
 
-def test_an_empty_batch_raises():
-    model = small_model()
-    optimizer = printed(model)
-    model(torch.zeros(0, 4)).sum().backward()
-    with pytest.raises(ValueError, match=r"0 \(BinaryLinear.*the batch is empty"):
-        optimizer.step()
-
-
 @with_solver
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(make, steps_before):
@@ -356,14 +333,6 @@ def test_an_optimiser_made_later_takes_over_and_the_first_raises(make, later):
     with pytest.raises(RuntimeError, match=r"0 \(BinaryLinear.*another optimiser"):
         first.step()
     second.step()
-
-
-@every
-def test_another_kind_of_optimiser_stops_the_recording(make):
-    model = small_model()
-    make(model)
-    BinaryConnect(model)
-    assert model[0].tape is None
 
 
 @every
@@ -475,28 +444,6 @@ def test_bad_options_raise(options, error, message):
         printed(small_model(), **options)
 
 
-@with_solver
-def test_a_solver_object_is_used_as_it_is(make):
-    solver = Exact(node_limit=5)
-    assert make(small_model(), solver=solver).solver is solver
-
-
-@every
-def test_training_lowers_the_loss_of_a_learnable_task(make):
-    teacher, model = small_model(seed=1), small_model(seed=2)
-    optimizer = make(model, lr=0.02)
-    x = torch.randn(256, 4)
-    target = teacher(x).detach()
-    losses = []
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss = (model(x) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert min(losses[-30:]) < 0.3 * losses[0]
-
-
 class Stubborn(Solver):
     """Answers every family with the spins of one unit too few."""
 
@@ -513,22 +460,6 @@ def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_cha
     with pytest.raises(ValueError, match="must return spins of shapes"):
         optimizer.step()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-
-
-class Undecided(Solver):
-    """Answers with spins of zero."""
-
-    def _solve(self, family):
-        return Solution.of(family, 0 * family.linear)
-
-
-@with_solver
-def test_spins_other_than_one_and_minus_one_are_refused(make):
-    layer = BinaryLinear(4, 2)
-    optimizer = make(layer, solver=Undecided())
-    layer(torch.randn(8, 4)).sum().backward()
-    with pytest.raises(ValueError, match="other than"):
-        optimizer.step()
 
 
 @every
@@ -608,23 +539,17 @@ def test_another_solver_may_be_set_between_two_steps(make):
 
 
 @every
-def test_a_warning_about_a_layer_points_at_the_users_code(make):
+def test_a_layer_in_evaluation_mode_stays_and_is_reported_once_at_the_users_line(make):
     model = small_model()
     model[2].eval()
-    optimizer = make(model)
+    optimizer, before = make(model), latent(model)
     backward(model)
-    with pytest.warns(UserWarning, match="evaluation mode") as found:
+    with pytest.warns(UserWarning, match=r"2 \(BinaryLinear.* is in evaluation mode") as found:
         optimizer.step()
     assert found[0].filename == __file__
-
-
-def test_numpy_numbers_are_taken_everywhere():
-    layer = BinaryLinear(4, 3, gain=np.float32(0.5))
-    assert layer.gain == 0.5
-    ProxQuant(layer, steps=np.int64(10))
-    printed(layer, scale=np.float32(2.0), momentum=np.float64(0.5), clip=np.float32(1.0))
-    family = binary_map(torch.randn(5, 4), torch.randn(5, 3), scale=np.float32(2.0))
-    assert family.linear.dtype == torch.float32
+    assert [torch.equal(old, new) for old, new in zip(before, latent(model), strict=True)] == [False, True]
+    backward(model)
+    optimizer.step()  # warnings are errors in these tests
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,13 @@ import pickle
 
 import pytest
 import torch
+from small_networks import OPTIMIZERS
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant, QuboDescent, check_claimed
+from qpsbgd import QPSBGD, Checkpoint, Monitor, check_claimed
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.functional import schedule
 
-OPTIMIZERS = {
-    "ridge": lambda given, **options: QPSBGD(given, **options),
-    "spins": lambda given, **options: QPSBGD(given, projection="spins", **options),
-    "QuboDescent": lambda given, **options: QuboDescent(given, **options),
-    "BinaryConnect": lambda given, **options: BinaryConnect(given, **options),
-    "ProxQuant": lambda given, **options: ProxQuant(given, **options),
-}
 every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 SGD = {"kind": torch.optim.SGD, "lr": 0.1, "momentum": 0.9}
 

@@ -38,41 +38,20 @@ def stepped(before_step, **options):
     return latent(model)
 
 
-def assert_like_a_step_on_the_last_batch_alone(before_step):
-    for one, other in zip(stepped(before_step), stepped(lambda *_: None), strict=True):
+EARLIER = {
+    "zero_grad of the model": lambda model, x: (loss_of(model, 5).backward(), model.zero_grad()),
+    "zeroed gradients": lambda model, x: (loss_of(model, 5).backward(), model.zero_grad(set_to_none=False)),
+    "a saliency map": lambda model, x: torch.autograd.grad(model(x).square().sum(), x),
+    "a pass to the inputs": lambda model, x: model(x).square().sum().backward(inputs=[x]),
+    "gradients not kept": lambda model, x: torch.autograd.grad(loss_of(model, 7), list(model.parameters())),
+}
+
+
+@pytest.mark.parametrize("before", EARLIER.values(), ids=EARLIER)
+def test_passes_whose_gradients_are_not_kept_leave_no_rows(before):
+    x = torch.randn(3, 4, requires_grad=True)
+    for one, other in zip(stepped(lambda model, _: before(model, x)), stepped(lambda *_: None), strict=True):
         assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_zero_grad_of_the_model_forgets_earlier_passes(set_to_none):
-    def before(model, _):
-        loss_of(model, 5).backward()
-        model.zero_grad(set_to_none=set_to_none)
-
-    assert_like_a_step_on_the_last_batch_alone(before)
-
-
-def test_a_saliency_map_leaves_no_rows():
-    def before(model, _):
-        x = torch.randn(3, 4, requires_grad=True)
-        torch.autograd.grad(model(x).square().sum(), x)
-
-    assert_like_a_step_on_the_last_batch_alone(before)
-
-
-def test_a_backward_pass_to_the_inputs_alone_leaves_no_rows():
-    def before(model, _):
-        x = torch.randn(3, 4, requires_grad=True)
-        model(x).square().sum().backward(inputs=[x])
-
-    assert_like_a_step_on_the_last_batch_alone(before)
-
-
-def test_gradients_of_the_weights_that_are_not_kept_leave_no_rows():
-    def before(model, _):
-        torch.autograd.grad(loss_of(model, 7), list(model.parameters()))
-
-    assert_like_a_step_on_the_last_batch_alone(before)
 
 
 def test_the_first_pass_of_a_gradient_penalty_leaves_no_rows():
@@ -124,17 +103,6 @@ def test_a_gradient_that_is_zero_by_itself_still_counts_as_a_pass():
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     assert torch.equal(latent(model)[0], before[0])
-
-
-def test_a_layer_left_in_evaluation_mode_is_reported_once():
-    model = small_model()
-    model[2].eval()
-    optimizer = QPSBGD(model)
-    loss_of(model).backward()
-    with pytest.warns(UserWarning, match=r"2 \(BinaryLinear.* is in evaluation mode"):
-        optimizer.step()
-    loss_of(model).backward()
-    optimizer.step()  # warnings are errors in these tests
 
 
 def test_a_frozen_layer_is_not_reported():

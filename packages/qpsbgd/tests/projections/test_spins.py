@@ -118,24 +118,6 @@ def test_more_vectors_come_nearer_to_the_ridge():
     assert cosines[-1] > 0.99
 
 
-def test_columns_and_inputs_that_say_nothing_stay():
-    torch.manual_seed(0)
-    layer = BinaryLinear(6, 4)
-    optimizer = QPSBGD(layer, lr=0.01, projection="spins")
-    for seed in range(4):
-        torch.manual_seed(seed)
-        x = torch.randn(9, 6)
-        x[:, 2] = 0
-        x[:, 4] = 0 if seed else x[:, 4]
-        before = layer.weight.detach().clone()
-        optimizer.zero_grad()
-        layer(x)[:, [0, 1, 3]].square().sum().backward()
-        optimizer.step()
-        moved = layer.weight.detach() != before
-        assert moved.any(1).tolist() == [True, True, False, True]
-        assert moved.any(0).tolist() == [True, True, False, True, seed == 0, True]
-
-
 def test_sparse_inputs_are_learnt():
     torch.manual_seed(0)
     x = (torch.rand(1000, 300) < 0.01).float()
@@ -185,14 +167,13 @@ RUNS = {
     "default": Spins,
     "two bits": lambda: Spins(bits=2),
     "exact": lambda: Spins(solver="exact", refresh=3),
-    "annealing": lambda: Spins(solver="annealing"),
     "blocks": lambda: Spins(block=2),
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("name", "anew"), [*((name, True) for name in RUNS), *((name, False) for name in ("default", "two bits", "blocks"))]
+    ("name", "anew"), [("exact", True), *((name, False) for name in ("default", "two bits", "blocks"))]
 )
 def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype, anew, monkeypatch):
     monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
@@ -237,16 +218,6 @@ def test_accumulated_clipped_and_scaled_gradients_take_the_step_of_the_whole_bat
     scaler.step(optimizer)
     scaler.update()
     assert_equal(latent(scaled), latent(plain))
-
-
-@pytest.mark.parametrize("factor", [1e-20, 1e-6, 1e6])
-def test_the_size_of_the_loss_does_not_matter(factor):
-    plain, other = small_model(torch.float64), small_model(torch.float64)
-    for model, scale in ((plain, 1.0), (other, factor)):
-        optimizer = QPSBGD(model, lr=0.05, projection=Spins(bits=2))
-        backward(model, factor=scale)
-        optimizer.step()
-    torch.testing.assert_close(latent(other), latent(plain))
 
 
 def test_a_pass_that_is_never_backpropagated_leaves_no_trace():

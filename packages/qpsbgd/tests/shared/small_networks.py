@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import PROJECTIONS
 from qpsbgd.qubo import Solution
@@ -42,11 +42,26 @@ def maker(kind):
     return make
 
 
+OPTIMIZERS = {
+    "ridge": lambda given, **options: QPSBGD(given, **options),
+    "spins": lambda given, **options: QPSBGD(given, projection="spins", **options),
+    "QuboDescent": lambda given, **options: QuboDescent(given, **{"lr": 0.2, **options}),
+    "BinaryConnect": BinaryConnect,
+    "ProxQuant": ProxQuant,
+}
+"""One optimiser of each kind, for what frameworks and real parameters ask of all of them."""
 MAKERS = {name: maker(kind) for name, kind in PROJECTIONS.items()}
 WITH_SOLVER = ("spins", "printed")
 printed = MAKERS["printed"]
 every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 with_solver = pytest.mark.parametrize("make", [MAKERS[name] for name in WITH_SOLVER], ids=WITH_SOLVER)
+
+
+def network_with_norm():
+    """A network of 8 inputs and two classes, with real parameters of several shapes."""
+    return nn.Sequential(
+        BinaryLinear(8, 32, bias=True), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2, bias=True)
+    )
 
 
 def small_model(dtype=torch.float32, seed=0):
