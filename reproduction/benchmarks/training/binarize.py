@@ -2,7 +2,7 @@
 
 1. `binarize` by rounding, by error feedback (GPTQ's order and update) and by searching the layers' QUBO families, at
    one bit and more, for three draws of calibration data and 64 to 2048 inputs of it: scores on held-out data beside
-   the share of output energy that the layers lose.
+   the relative squared error of the layers' outputs.
 2. From the one-bit network: 100 and 1000 steps with labels by QP-SBGD and BinaryConnect, beside the same network
    trained from scratch. From the binarised start each method takes the best of a grid of rates, on training data and
    another seed; from scratch both take their default rates.

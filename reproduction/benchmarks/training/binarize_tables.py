@@ -40,13 +40,13 @@ def counted(bits):
     return f"{bits} bit{'s' * (bits > 1)}"
 
 
-def energy(rows):
+def error(rows):
     lost = [row["lost"] for row in rows if "lost" in row]
     return f" ({100 * np.mean(lost):.1f})" if lost else ""
 
 
 def binarized():
-    """Score and lost energy of every network and method, at one and two bits."""
+    """Score and error of every network and method, at one and two bits."""
     columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
     cells = {}
     for subject in SUBJECTS.values():
@@ -54,7 +54,7 @@ def binarized():
         cells[network, "float"] = shown(subject, rows_of("binarize", subject.name, method="float"))
         for method, bits in columns:
             rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
-            cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + energy(rows)
+            cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + error(rows)
     return crossed("network", cells)
 
 
@@ -102,7 +102,7 @@ def binarized_sizes():
             k: rows_of("binarize", subject.name, method="search", bits=1, size=size) for k, size in sizes.items()
         }
         if all(by_size.values()):
-            cells |= {(subject.title, f"{size}"): shown(subject, rows) + energy(rows) for size, rows in by_size.items()}
+            cells |= {(subject.title, f"{size}"): shown(subject, rows) + error(rows) for size, rows in by_size.items()}
     return crossed("network", cells)
 
 
@@ -152,7 +152,7 @@ def distilled_sentences():
 
 
 def binarize_figure():
-    """The score against the energy lost: every dot is one network, method and draw of calibration data."""
+    """The score against the error of the layers: every dot is one network, method and draw of calibration data."""
     subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]
     figure = Figure(figsize=(9.3, 2.7), layout="constrained")
     for axes, subject in zip(figure.subplots(1, len(subjects)), subjects, strict=True):
@@ -167,7 +167,7 @@ def binarize_figure():
         level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
         axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
         names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
-        labelled(axes, subject.title, "energy lost, %", names[subject.measure], log="x", size=8.5)
+        labelled(axes, subject.title, "relative squared error, %", names[subject.measure], log="x", size=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
     options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}

@@ -58,7 +58,7 @@ def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
     barely = moments[0] + 1e-6 * moments[0].diagonal().mean() * torch.eye(40)
     fit = Fit.rounded(barely, weights[0], bits=1)
     list(fit.improve(effort()))
-    assert lost < 1.5 * float(fit.energies().sum() / (weights[0] * (barely @ weights[0])).sum())
+    assert lost < 1.5 * float(fit.errors().sum() / (weights[0] * (barely @ weights[0])).sum())
 
 
 @pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])

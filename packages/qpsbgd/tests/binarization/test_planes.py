@@ -40,7 +40,7 @@ def test_the_search_finds_the_best_signs_and_scales_of_small_layers():
     metric, weights = metric_and_weights()
     fit = Fit.rounded(metric, weights, bits=1)
     list(fit.improve(effort()))
-    torch.testing.assert_close(fit.energies(), best_energies(metric, weights, 1))
+    torch.testing.assert_close(fit.errors(), best_energies(metric, weights, 1))
 
 
 def test_two_planes_come_near_the_best_of_small_layers():
@@ -48,15 +48,15 @@ def test_two_planes_come_near_the_best_of_small_layers():
     fit = Fit.rounded(metric, weights, bits=2)
     list(fit.improve(effort(rounds=40)))
     best = best_energies(metric, weights, 2)
-    assert (fit.energies() >= best * (1 - 1e-6)).all()
-    assert fit.energies().sum() < 2 * best.sum()
+    assert (fit.errors() >= best * (1 - 1e-6)).all()
+    assert fit.errors().sum() < 2 * best.sum()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])
 def test_every_stage_loses_less_than_the_one_before(bits):
     metric, weights = metric_and_weights(n=60, m=20)
     fit = Fit.rounded(metric, weights, bits=bits)
-    energies = {stage: fit.energies().sum() for stage in fit.improve(effort())}
+    energies = {stage: fit.errors().sum() for stage in fit.improve(effort())}
     assert energies["search"] < energies["feedback"] < energies["rounding"]
     assert fit.planes.shape == (bits, 60, 20)
     assert (fit.planes.abs() == 1).all()
@@ -76,16 +76,16 @@ def test_a_solver_of_families_can_take_the_place_of_kicks():
     metric, weights = metric_and_weights()
     fit = Fit.rounded(metric, weights, bits=1)
     assert list(fit.improve(effort(make_solver("exact")))) == ["rounding", "feedback", "search"]
-    assert fit.energies().sum() < 1.05 * best_energies(metric, weights, 1).sum()
+    assert fit.errors().sum() < 1.05 * best_energies(metric, weights, 1).sum()
 
 
 def test_margins_are_the_cost_of_flips():
     metric, weights = metric_and_weights(n=12, m=3)
     fit = Fit.rounded(metric, weights, bits=2)
     list(fit.improve(effort()))
-    before, margins = fit.energies(), fit.margins()
+    before, margins = fit.errors(), fit.margins()
     fit.planes[1, 4] *= -1
-    cost = (fit.energies() - before) / (4 * fit.scales[1] * metric[4, 4])
+    cost = (fit.errors() - before) / (4 * fit.scales[1] * metric[4, 4])
     torch.testing.assert_close(margins[1, 4], cost)
     assert margins.min() > -1e-5  # a local minimum, in single precision
 
@@ -158,10 +158,10 @@ def test_planes_whose_scales_are_fixed_get_no_worse_and_keep_their_scales():
     metric, weights = metric_and_weights(n=8, m=40)
     start = Fit.rounded(metric, weights, bits=1)
     fit = Fit(metric, weights, start.planes, 3 * start.scales, fixed=True)
-    before, scales = fit.energies(), fit.scales.clone()
+    before, scales = fit.errors(), fit.scales.clone()
     fit.search(effort())
     assert torch.equal(fit.scales, scales)
-    assert (fit.energies() <= before * (1 + 1e-6)).all()
+    assert (fit.errors() <= before * (1 + 1e-6)).all()
     assert fit.margins().min() > -1e-5  # a local minimum, in single precision
 
 

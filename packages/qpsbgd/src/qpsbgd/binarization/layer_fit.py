@@ -44,7 +44,7 @@ class LayerFit:
     """The planes ±1 (bits, n, groups · m) and scales (bits, groups · m) of all groups of a layer.
 
     Margins are what flips cost, one per entry of the planes; errors are w − ŵ by group (groups, n, m), and `lost` has
-    the share of the outputs' energy that was lost after each stage that was made.
+    the squared error of the outputs, as a share of their variance, after each stage that was run.
     """
 
     planes: Tensor
@@ -55,7 +55,7 @@ class LayerFit:
 
 
 def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:
-    """The real weights (groups, n, m) that come nearest to the targets, with a pull towards the weights as they are.
+    """The real weights (groups, n, m) whose outputs are closest to the targets, drawn towards the present weights.
 
     `metrics` are Q̂ of the inputs in the binary network, (groups, n, n); `cross` is the mean of x̂ tᵀ, (groups, n, m).
     """

@@ -13,7 +13,7 @@ MOST_NAMED = 4  # parts that stay real-valued and are named in the last line
 
 @dataclass(frozen=True)
 class LayerLoss:
-    """The loss by binarising a layer, as shares of the energy of its outputs around their mean.
+    """The loss from binarising a layer: squared errors of its outputs, as shares of their variance.
 
     Attributes:
         name: As in `model.named_modules()`.

@@ -28,7 +28,7 @@ RIDGES = (0.03, 0.1)
 """Added to the diagonal of Q by error feedback within range; the better answer is kept, column by column.
 
 Less passes errors on to weights that are at the end of the range already, more ignores correlations: half
-of them loses 0.7 % less energy, twice as much 1.7 % more.
+of them gives 0.7 % less error, twice as much 1.7 % more.
 """
 STEPS = (10, 4, 4)  # steps towards the range before each feedback within it; scales are refitted in between
 SWEEPS = 4  # times that several planes take turns; each gets its share of the kicks in every turn
@@ -70,15 +70,15 @@ class Fit:
         """Σ_b α_b s_b, (n, m)."""
         return (self.scales[:, None] * self.planes).sum(0)
 
-    def energies(self) -> Tensor:
-        """The objective per column, (m,)."""
+    def errors(self) -> Tensor:
+        """The squared error of the outputs per column, (m,)."""
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
 
     @cached_property
     def lost(self) -> Tensor:
-        """The energies as they were when planes or scales were last fitted."""
-        return self.energies()
+        """The errors as they were when planes or scales were last fitted."""
+        return self.errors()
 
     @cached_property
     def image(self) -> Tensor:
@@ -95,7 +95,7 @@ class Fit:
         self.planes, self.scales, self.lost = self._scaled(self.planes)
 
     def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
+        """Planes (bits, n, m) with their best scales, none of which is negative, and the errors, by one product."""
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
         sides = torch.einsum("bnm,nm->mb", planes, self.image)
@@ -106,7 +106,7 @@ class Fit:
         return torch.where(scales[:, None] < 0, -planes, planes), scales.abs(), lost
 
     def improve(self, effort: Effort) -> Iterator[str]:
-        """Lower the energies as the effort says; yields the name of every stage that is done."""
+        """Lower the errors as the effort says; yields the name of every stage that is done."""
         yield "rounding"
         if effort.solver == "rounding":
             return
@@ -118,7 +118,7 @@ class Fit:
         yield "search"
 
     def search(self, effort: Effort) -> None:
-        """Lower the energies of given planes, column by column: feedback within range, then kicks or the solver."""
+        """Lower the errors of given planes, column by column: feedback within range, then kicks or the solver."""
         metric = self.metric.float()
         feedback, space = Feedback(metric, RIDGES), Range(metric, self.weights.float())
         for steps in STEPS:

@@ -52,7 +52,7 @@ class WideLayer:
         self.mean = moments.mean.reshape(groups, n)
         power = moments.variance.mean() + (0.0 if centred else self.mean.square().mean())
         self._unit = torch.where(power > 0, power, 1.0)
-        self._missing, self._missing_energy = torch.zeros_like(self._weights), weights.new_zeros(())
+        self._missing, self._missing_variance = torch.zeros_like(self._weights), weights.new_zeros(())
         self.target_mean: Tensor | None = None
         if targets:
             self.target_mean = self._add_targets(weights.new_zeros(groups, m))
@@ -93,12 +93,12 @@ class WideLayer:
             around, rows = self._around(part), summable(wanted).reshape(len(wanted), *mean.shape)
             rest = rows.transpose(0, 1) / (self._size * self._unit.sqrt()) - around @ self._weights.to(around)
             self._missing += around.mT @ rest.to(around)
-            self._missing_energy = self._missing_energy + rest.square().sum()
+            self._missing_variance = self._missing_variance + rest.square().sum()
             mean += rows.sum(0)
             rest_sum += rest.sum(1)
-        self._missing, self._missing_energy = self._missing / self._count, self._missing_energy / self._count
+        self._missing, self._missing_variance = self._missing / self._count, self._missing_variance / self._count
         if self._centred:
-            self._missing_energy = self._missing_energy - (rest_sum / self._count).square().sum()
+            self._missing_variance = self._missing_variance - (rest_sum / self._count).square().sum()
         return mean / self._count
 
     def _approximation(self) -> Tensor:
@@ -136,7 +136,7 @@ class WideLayer:
         return kept, products / self._count + self._missing[:, block]
 
     def _fit_scales(self) -> float:
-        """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
+        """The best scales for the planes, negated where these are negative; the relative error then left."""
         vectors, bits = torch.cat([self._weights[None], self._planes]), len(self._planes)
         grams = self._weights.new_zeros(len(self.mean), self._weights.shape[2], bits + 1, bits + 1)
         for around in map(self._around, self._inputs()):
@@ -147,8 +147,8 @@ class WideLayer:
         missing = torch.einsum("agnm,gnm->gma", vectors, self._missing)
         scales = best_scales(ridged[..., 1:, 1:], ridged[..., 1:, 0] + missing[..., 1:])
         rest = torch.cat([torch.ones_like(scales[..., :1]), -scales], -1)  # of the weights, in terms of the vectors
-        lost = torch.einsum("gma,gmab,gmb->", rest, grams, rest) + 2 * (rest * missing).sum() + self._missing_energy
-        whole = grams[..., 0, 0].sum() + 2 * missing[..., 0].sum() + self._missing_energy
+        lost = torch.einsum("gma,gmab,gmb->", rest, grams, rest) + 2 * (rest * missing).sum() + self._missing_variance
+        whole = grams[..., 0, 0].sum() + 2 * missing[..., 0].sum() + self._missing_variance
         scales = scales.movedim(-1, 0)[:, :, None].expand(-1, -1, len(self._blocks), -1)  # for all blocks
         self._planes = torch.where(scales[:, :, :1] < 0, -self._planes, self._planes)
         self._scales = scales.abs()
