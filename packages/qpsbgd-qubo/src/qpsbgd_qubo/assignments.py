@@ -49,8 +49,8 @@ class Assignment:
     @property
     def values(self) -> dict[Hashable, int]:
         """Label → value of every variable, 0 and 1 or −1 and +1; of several columns, those of the best."""
-        own = self.problem.values(self.spins)[:, self._best]
-        return dict(zip(self.problem.labels, own.tolist(), strict=True))
+        values = self.problem.values(self.spins)[:, self._best]
+        return dict(zip(self.problem.labels, values.tolist(), strict=True))
 
     @property
     def _best(self) -> int:
@@ -110,13 +110,13 @@ def solve(
         >>> answer.value, answer.values
         (-3.0, {'a': 0, 'b': 1})
     """
-    made, found = make_solver(solver, **options), as_problem(problem)
+    made, stated = make_solver(solver, **options), as_problem(problem)
     if maximize is not None:
-        found = found.with_sense(maximize=maximize)
+        stated = stated.with_sense(maximize=maximize)
     if not until_interrupted:
-        return assignment(found, made)
+        return assignment(stated, made)
     with best_on_interrupt() as interruption:
-        answer = assignment(found, made)
+        answer = assignment(stated, made)
     answer.stats["interrupted"] = interruption.came
     return answer
 

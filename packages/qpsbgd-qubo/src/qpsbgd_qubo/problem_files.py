@@ -18,7 +18,7 @@ import numpy as np
 
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.files.atomic import writing
-from qpsbgd_qubo.files.compressed import Arrays, gunzip
+from qpsbgd_qubo.files.compressed import gunzip, read_arrays
 from qpsbgd_qubo.files.visible import visible
 from qpsbgd_qubo.formats.beasley import check_number, read_beasley
 from qpsbgd_qubo.formats.bqm import read_bqm
@@ -73,7 +73,7 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
         check_number(number)
         with path.open("rb") as stream:
             plain = io.BytesIO(gunzip(stream).read()) if path.suffix == ".gz" else stream
-            problem = read_bqm(plain.read()) if named == "bqm" else _npz_problem(Arrays(plain))
+            problem = read_bqm(plain.read()) if named == "bqm" else _npz_problem(read_arrays(plain))
         return dataclasses.replace(problem, format=named)
     file = TextFile(path)
     with file.open_text() as lines:

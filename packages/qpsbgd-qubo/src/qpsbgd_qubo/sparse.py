@@ -171,11 +171,11 @@ class SparseIsing:
         if spins.shape[-1:] != (self.num_spins,):
             raise ValueError(f"spins must have shape (…, n) = (…, {self.num_spins}), got {spins.shape}")
         flat = spins.reshape(-1, self.num_spins)
-        found, degrees = np.empty(len(flat)), np.diff(self.indptr)
-        for place, one in enumerate(flat.astype(np.int8)):  # one by one: all at once would take (…, num_couplings)
-            pairs = dot(self.couplings, one[self.indices] * np.repeat(one, degrees)) / 2
-            found[place] = pairs + dot(self.linear, one) + self.offset
-        return float(found[0]) if spins.ndim == 1 else found.reshape(spins.shape[:-1])
+        energies, degrees = np.empty(len(flat)), np.diff(self.indptr)
+        for place, vector in enumerate(flat.astype(np.int8)):  # one by one: all at once would take (…, num_couplings)
+            pairs = dot(self.couplings, vector[self.indices] * np.repeat(vector, degrees)) / 2
+            energies[place] = pairs + dot(self.linear, vector) + self.offset
+        return float(energies[0]) if spins.ndim == 1 else energies.reshape(spins.shape[:-1])
 
     def __mul__(self, factor: float) -> SparseIsing:
         if not isinstance(factor, int | float):

@@ -78,10 +78,10 @@ def integer_layer(operations: Sequence[Operation], value: Value) -> Step:
             images = (x if len(shape) == 3 else x.reshape(len(x), channels, *image)).transpose(0, 2, 3, 1)
         out = np.empty((len(images), *positions, units), stored)
         compute(np.ascontiguousarray(images), out)
-        found: Array = out.view(dtype)
+        results: Array = out.view(dtype)
         if isinstance(layer, Dense):
-            return found.reshape(*x.shape[:-1], units)
-        return found.transpose(0, 3, 1, 2) if len(shape) == 3 else found[:, 0].transpose(0, 2, 1)
+            return results.reshape(*x.shape[:-1], units)
+        return results.transpose(0, 3, 1, 2) if len(shape) == 3 else results[:, 0].transpose(0, 2, 1)
 
     return run
 

@@ -205,13 +205,13 @@ class Weighted(Operation):
 
     def result(self, *values: Value) -> Value:
         """As of any operation; sums of integers must fit into 32 bits."""
-        found = super().result(*values)
+        result = super().result(*values)
         if self.integer and (largest := self.largest_sum(values[0].kind)) > _MOST_SUM:
             raise ValueError(
                 f"{self} must have sums of at most {_MOST_SUM}, but its inputs may add up to {largest}; use fewer "
                 "inputs per unit: groups, or layers whose outputs are added"
             )
-        return found
+        return result
 
 
 @dataclass(frozen=True, eq=False)

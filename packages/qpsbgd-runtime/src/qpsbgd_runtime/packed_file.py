@@ -66,7 +66,7 @@ def _model(content: dict[str, Any], tensors: dict[str, Array]) -> PackedModel:
     """The model of a file's content; a checksum, operations or a shape that are wrong raise one of `_DAMAGES`."""
     if content.pop("checksum", None) != _checksum(content, tensors):
         raise ValueError("its checksum does not fit its content")
-    operations = tuple(_read(one, tensors) for one in content["operations"])
+    operations = tuple(_read(operation, tensors) for operation in content["operations"])
     shape = content.get("input_shape")
     shape = tuple(shape) if isinstance(shape, list) else shape
     check(operations, shape)
@@ -113,14 +113,14 @@ def _written(value: Any, name: str, tensors: dict[str, Array]) -> Any:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"is": type(value).__name__} | {k: _written(v, f"{name}.{k}", tensors) for k, v in fields.items()}
     if isinstance(value, tuple):
-        return [_written(one, name, tensors) for one in value]
+        return [_written(entry, name, tensors) for entry in value]
     return value
 
 
 def _read(value: Any, tensors: dict[str, Array]) -> Any:
     """The inverse of `_written`."""
     if isinstance(value, list):
-        return tuple(_read(one, tensors) for one in value)
+        return tuple(_read(entry, tensors) for entry in value)
     if not isinstance(value, dict):
         return value
     if "packed bits" in value:
@@ -135,4 +135,4 @@ def _read(value: Any, tensors: dict[str, Array]) -> Any:
         array = tensors[value["tensor"]]
         return array.astype(np.int32) if array.dtype.kind == "i" and array.dtype.itemsize < 8 else array
     kind = (KINDS | _PARTS)[value["is"]]
-    return kind(**{name: _read(one, tensors) for name, one in value.items() if name != "is"})
+    return kind(**{name: _read(entry, tensors) for name, entry in value.items() if name != "is"})

@@ -130,7 +130,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
                 step = operation.step(value.shape)
         place += length
         # Whatever is taken here for the last time; and a result that nobody takes.
-        dead = tuple(one for one in {*sources, place} if last[one] <= place)
+        dead = tuple(source for source in {*sources, place} if last[source] <= place)
         steps.append(_Planned(step, sources, place, dead))
     chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], ops.Sign)
     checked = bool(steps) and (chained or run_length(stages, last, 1) > 0)

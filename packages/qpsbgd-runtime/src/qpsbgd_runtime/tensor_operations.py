@@ -256,9 +256,9 @@ class Concatenate(Along):
 
     def _shape(self, first: Shape, *others: Shape) -> Shape:
         axis = self.dimension(first)
-        if any((*one[:axis], *one[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for one in others):
+        if any((*shape[:axis], *shape[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for shape in others):
             raise ValueError(f"values whose shapes differ only in dimension {axis}")
-        return (*first[:axis], sum(one[axis] for one in (first, *others)), *first[axis + 1 :])
+        return (*first[:axis], sum(shape[axis] for shape in (first, *others)), *first[axis + 1 :])
 
     def _step(self, shape: Shape) -> Step:
         axis = self.dimension(shape) + 1

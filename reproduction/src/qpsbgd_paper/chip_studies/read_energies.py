@@ -37,8 +37,8 @@ def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int
     families = [
         mnist_qubos.strongest_column(layers[layer]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)
     ]
-    found = [None if family is None else _measured(solver, family) for family in families]
-    return {"form": form, "layer": layer, "seed": seed, "at": found}
+    measured = [None if family is None else _measured(solver, family) for family in families]
+    return {"form": form, "layer": layer, "seed": seed, "at": measured}
 
 
 def _measured(solver: VirtualQPU, family: QuboFamily) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) -> list[Judged]:
     """A tail towards high energies is a positive skewness: judged by its mean and the 95 % interval."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
-    own: dict[str, Any] = {"number": "figure", "hardware": True, "source": source}
+    says: dict[str, Any] = {"number": "figure", "hardware": True, "source": source}
     held: bool | Verdict = False
     detail = "the reads of a QUBO are all the same"
     if len(skews) > 1:
@@ -102,8 +102,8 @@ def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Sourc
         "not see and which is left out here; with it an energy is a sum of squares and never negative"
     )
     return [
-        stated(f"Energies have a heavy upper tail ({name})", held, detail, **own),
-        stated(f"Energies are mostly negative ({name})", negative > 0.5, signs, **own),
+        stated(f"Energies have a heavy upper tail ({name})", held, detail, **says),
+        stated(f"Energies are mostly negative ({name})", negative > 0.5, signs, **says),
     ]
 
 
@@ -153,8 +153,8 @@ class ReadEnergies(ReadStudy):
         for layer, form, runs, every in self.by_form(results):
             figures.append(self._figure(mnist_qubos.whole_run(runs)))
             for number, update in enumerate(self.updates):
-                found = [run["at"][number] for run in runs if run["at"][number] is not None]
-                body.append([LAYERS[layer], form, str(update), *_cells(found)])
+                measured = [run["at"][number] for run in runs if run["at"][number] is not None]
+                body.append([LAYERS[layer], form, str(update), *_cells(measured)])
             claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
         head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
         head += ["skewness", "broken chains"]
@@ -163,10 +163,10 @@ class ReadEnergies(ReadStudy):
 
     def _figure(self, run: Mapping[str, Any]) -> dict[str, Any]:
         name = f"{LAYERS[run['layer']]}, {run['form']}"
-        found = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
+        measured = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
         panels = []
-        for number, (update, at) in enumerate(found):
-            axes = {"x_label": "energy" if number + 3 >= len(found) else "", "y_label": "reads", "log": "y"}
+        for number, (update, at) in enumerate(measured):
+            axes = {"x_label": "energy" if number + 3 >= len(measured) else "", "y_label": "reads", "log": "y"}
             counts = {"edges": at["edges"], "counts": at["counts"]}
             mark = {"x": at["optimum"], "label": "optimum (exact solver)"}
             panels.append({"title": f"update {update}: {at['optimal']:.0%} optimal", **axes, **counts, "mark": mark})

@@ -50,26 +50,26 @@ def released_qubo(rows: Sequence[Sequence[int]], targets: Sequence[float]) -> Qu
     is 0), the slack bits 1, 2, 4, … and the output y, which together write the number of products that are 1, shifted
     so that the highest bit is y.
     """
-    found: Qubo = {}
+    coefficients: Qubo = {}
     count, slack = len(rows[0]), len(rows[0]).bit_length() - 1
     shift = 2**slack - (count + 1) // 2
     for number, (row, target) in enumerate(zip(rows, targets, strict=True)):
         first = count + number * (count + slack + 1)
         bits = [*range(first, first + count + slack + 1)]
         for weight, (product, value) in enumerate(zip(bits, row, strict=False)):
-            _square(found, {weight: 1.0, product: -1.0 if value else 1.0}, 0.0 if value else -1.0)
+            _square(coefficients, {weight: 1.0, product: -1.0 if value else 1.0}, 0.0 if value else -1.0)
         powers = [-(2.0**power) for power in range(slack + 1)]
-        _square(found, dict(zip(bits, [1.0] * count + powers, strict=True)), shift)
-        _add(found, bits[-1], bits[-1], 1 - 2 * target)
-    return found
+        _square(coefficients, dict(zip(bits, [1.0] * count + powers, strict=True)), shift)
+        _add(coefficients, bits[-1], bits[-1], 1 - 2 * target)
+    return coefficients
 
 
 def _square(found: Qubo, factors: Mapping[int, float], constant: float) -> None:
     """Add the penalty of Σ factor · bit + constant = 0, without its constant part."""
     for bit, factor in factors.items():
         _add(found, bit, bit, PENALTY * factor * (factor + 2 * constant))
-    for (a, one), (b, other) in combinations(factors.items(), 2):
-        _add(found, a, b, PENALTY * 2 * one * other)
+    for (a, first), (b, second) in combinations(factors.items(), 2):
+        _add(found, a, b, PENALTY * 2 * first * second)
 
 
 def _add(found: Qubo, a: int, b: int, value: float) -> None:
@@ -80,9 +80,9 @@ def _add(found: Qubo, a: int, b: int, value: float) -> None:
 def embedded(chip: Chip, *, inputs: int, rows: int, seconds: float) -> Result:
     """Bits and couplings of a column; qubits and longest chain of its minor embedding, None where none was found."""
     bits, couplings = size(inputs, rows)
-    found: Result = {"bits": bits, "couplings": couplings, "qubits": None, "longest": None}
+    result: Result = {"bits": bits, "couplings": couplings, "qubits": None, "longest": None}
     if bits > len(chip.qubits):
-        return found
+        return result
     search: Any = import_module("minorminer").find_embedding
     generator = np.random.default_rng(0)
     drawn = generator.integers(0, 2, (rows, inputs)).tolist()
@@ -90,5 +90,5 @@ def embedded(chip: Chip, *, inputs: int, rows: int, seconds: float) -> Result:
     chains = search(pairs, chip.couplers, random_seed=0, timeout=seconds, threads=1)
     if chains:
         lengths = [len(chain) for chain in chains.values()]
-        found |= {"qubits": sum(lengths), "longest": max(lengths)}
-    return found
+        result |= {"qubits": sum(lengths), "longest": max(lengths)}
+    return result

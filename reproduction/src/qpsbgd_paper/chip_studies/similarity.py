@@ -44,12 +44,12 @@ def lowest(spins: Tensor, energies: Tensor, *, count: int) -> tuple[Tensor, Tens
 def compare(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int, count: int) -> Result:
     """Similarities of the lowest samples at these updates; None where the layer has no gradient."""
     solver = chip(reads=reads, size=size)
-    found = []
+    compared = []
     for layers in mnist_qubos.qubos(form, seed=seed, updates=updates):
         live = mnist_qubos.live_columns(layers[layer])
         family = mnist_qubos.of_columns(layers[layer], live).to(torch.float64) if live else None
-        found.append(None if family is None else _measured(solver.sample(family).spins, family, count))
-    return {"form": form, "layer": layer, "seed": seed, "at": found}
+        compared.append(None if family is None else _measured(solver.sample(family).spins, family, count))
+    return {"form": form, "layer": layer, "seed": seed, "at": compared}
 
 
 def _measured(spins: Tensor, family: QuboFamily, count: int) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) ->
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
     most, none = "Most samples of lowest energy are dissimilar", "No two of them are more similar than about 0.4"
     far = f"largest {largest:.2f} on average"
-    own: dict[str, Any] = {"hardware": True, "source": source}
+    says: dict[str, Any] = {"hardware": True, "source": source}
     return [
-        stated(f"{most} ({name})", below > 0.5, share, number="matrix", **own),
-        stated(f"{none} ({name})", largest <= AT_MOST, far, number="about 0.4", **own),
+        stated(f"{most} ({name})", below > 0.5, share, number="matrix", **says),
+        stated(f"{none} ({name})", largest <= AT_MOST, far, number="about 0.4", **says),
     ]
 
 
@@ -113,15 +113,15 @@ class Similarity(ReadStudy):
             panels.setdefault(layer, []).append(self._panel(form, mnist_qubos.whole_run(runs)["at"]))
             body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
             claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
-        figures = [self._figure(layer, own) for layer, own in panels.items()]
+        figures = [self._figure(layer, layer_panels) for layer, layer_panels in panels.items()]
         head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45", "distinct samples"]
         title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
         return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
 
     def _panel(self, form: str, run: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
         """The first update with as many different samples as are wanted, or with most."""
-        found = [(update, at) for update, at in zip(self.updates, run, strict=True) if at is not None]
-        update, at = max(found, key=lambda pair: len(pair[1]["matrix"]))
+        measured = [(update, at) for update, at in zip(self.updates, run, strict=True) if at is not None]
+        update, at = max(measured, key=lambda pair: len(pair[1]["matrix"]))
         text = [[f"{value:.2f}".lstrip("0") for value in row] for row in at["matrix"]]
         return {"title": f"{form}, update {update}, {at['spins']} spins", "values": at["matrix"], "text": text}
 

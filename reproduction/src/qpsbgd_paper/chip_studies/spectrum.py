@@ -153,8 +153,8 @@ class _General:
         return csr_matrix((np.ones(others.size), others.ravel(), self._spins * np.arange(len(states) + 1)))
 
     def gap(self, transverse: float, weight: float) -> float:
-        found = self.lowest(transverse, weight, self.degeneracy + 1)
-        return float(found[-1] - found[0])
+        lowest = self.lowest(transverse, weight, self.degeneracy + 1)
+        return float(lowest[-1] - lowest[0])
 
 
 class _Uniform:
@@ -188,11 +188,11 @@ class _Uniform:
 
     def _levels(self, transverse: float, weight: float) -> tuple[list[float], list[int]]:
         """All levels in order, and how often each occurs."""
-        found: list[tuple[float, int]] = []
+        levels: list[tuple[float, int]] = []
         for diagonal, beside, times in self._blocks:
             block = eigvalsh_tridiagonal(diagonal * weight / 2, -transverse / 2 * beside)
-            found += [(value, times) for value in block.tolist()]
-        values, often = zip(*sorted(found), strict=True)
+            levels += [(value, times) for value in block.tolist()]
+        values, often = zip(*sorted(levels), strict=True)
         return list(values), list(often)
 
 

@@ -73,10 +73,10 @@ def check(names: Names = None, data: Data = None) -> None:
     """Compare the checksums of the data files; the exit code is 1 when one is missing or wrong."""
     wanted = _chosen(names)
     folder, _ = files.data_folder(data)
-    problems = [(found, file) for file in wanted if (found := files.state(file.name, data=data)) != "right"]
-    for found, file in problems:
+    problems = [(state, file) for file in wanted if (state := files.state(file.name, data=data)) != "right"]
+    for state, file in problems:
         console.print(
-            f"[red]{found:<9}[/red]{escape(visible(str(folder / file.name)))}", highlight=False, soft_wrap=True
+            f"[red]{state:<9}[/red]{escape(visible(str(folder / file.name)))}", highlight=False, soft_wrap=True
         )
     if problems:
         sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))

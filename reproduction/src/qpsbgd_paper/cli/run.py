@@ -169,7 +169,7 @@ def read_summaries(folder: Path) -> list[Summary]:
 
     known = [*DEMO, *EXPERIMENTS, *LONG]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
-    found = []
+    summaries = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
         try:
             summary = read_summary(paths[name])
@@ -181,8 +181,8 @@ def read_summaries(folder: Path) -> list[Summary]:
             if name in known:
                 raise
             continue  # a file of the user's, or an earlier result such as logreg.1.json
-        found.append(summary)
-    return found
+        summaries.append(summary)
+    return summaries
 
 
 def _run(
@@ -274,7 +274,7 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     drawn = [pictures(summary) for summary in summaries]
-    for name, picture in (item for found in drawn for item in found.items()):
+    for name, picture in (item for pictured in drawn for item in pictured.items()):
         for kind in kinds:
             write_bytes(out / "figures" / f"{name}.{kind}", picture.svg if kind == "svg" else image(picture.draw, kind))
     target = out / "report.html"
@@ -311,11 +311,11 @@ def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
 
 
 def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]) -> list[Experiment]:
-    found = []
+    changed = []
     for experiment in experiments:
         if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
-            found.append(replace(experiment, solver=solver))  # type: ignore[type-var]
+            changed.append(replace(experiment, solver=solver))  # type: ignore[type-var]
         else:
             say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
-            found.append(experiment)
-    return found
+            changed.append(experiment)
+    return changed

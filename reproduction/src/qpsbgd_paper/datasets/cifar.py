@@ -43,10 +43,10 @@ def find_images(*, data: Path | None = None) -> Path | None:
     folder, ours = data_folder(data)
     archive, flat = folder / ARCHIVE, folder / Path(ARCHIVE).name
     for path in (archive, flat):
-        found = state_of(path, find(ARCHIVE))
-        if found == "right":
+        state = state_of(path, find(ARCHIVE))
+        if state == "right":
             return path
-        if found == "wrong" and not ours:
+        if state == "wrong" and not ours:
             raise ValueError(
                 f"{path} is not the published {path.name}: its sha256 must be {find(ARCHIVE).sha256}; delete it, then "
                 f"`qpsbgd data fetch cifar-10 --data {folder}` downloads it"
@@ -57,13 +57,13 @@ def find_images(*, data: Path | None = None) -> Path | None:
 
 def _from_archive(path: Path) -> dict[str, bytes]:
     """The batches by name, from an archive whose checksum is right; nothing is unpacked to the disk."""
-    found = {}
+    batches = {}
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:  # in the archive's order, so that it is read once
             name = member.name.removeprefix(f"{_UNPACKED}/")
             if name in (*_TRAIN, *_TEST) and (content := archive.extractfile(member)) is not None:
-                found[name] = content.read()
-    return found
+                batches[name] = content.read()
+    return batches
 
 
 def _unpacked(folder: Path) -> dict[str, bytes]:

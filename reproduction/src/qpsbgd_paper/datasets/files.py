@@ -56,14 +56,14 @@ def locate(name: str, *, data: Path | None = None) -> Path:
     """
     file = find(name)
     folder, ours = data_folder(data)
-    found = state(name, data=data)
-    if found != "right" and ours:
+    here = state(name, data=data)
+    if here != "right" and ours:
         return fetch(name)
     path = folder / name
     remedy = f"`qpsbgd data fetch {file.dataset} --data {folder}` downloads it from {file.origins[0]}"
-    if found == "missing":
+    if here == "missing":
         raise FileNotFoundError(f"{name} is not in the data folder; it was expected at {path}; {remedy}")
-    if found == "wrong":
+    if here == "wrong":
         raise ValueError(
             f"{path} is not the published {name}: its sha256 must be {file.sha256}; delete it, then {remedy}"
         )

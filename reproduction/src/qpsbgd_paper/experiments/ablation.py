@@ -85,18 +85,18 @@ class Ablation(Comparison):
         return {**shape, "gain": citation.gain(options), "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for name in citation.CASES:
-            own = {"relation": "level", "margin": ACCURACY_MARGIN, **from_figure(name == citation.TRAINED)}
+            level = {"relation": "level", "margin": ACCURACY_MARGIN, **from_figure(name == citation.TRAINED)}
             for varied, lines in VARIED.items():
                 middle, case = MIDDLE[varied], (f"{varied}, {name}",)
                 for line in (line for line in lines if line != middle):
                     text = f"QP-SBGD is robust to the {varied}: {line} is level with {middle}"
-                    found.append(Claim(text, line, citation.TEST.key, case, (middle,), **own))
-        return found
+                    claims.append(Claim(text, line, citation.TEST.key, case, (middle,), **level))
+        return claims
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        found = super().summary(folder=folder)
-        spans = {case["case"]: _spans(case) for case in found["cases"]}
-        found["claims"] += [_more_impacted(name, spans) for name in citation.CASES]
-        return found
+        summary = super().summary(folder=folder)
+        spans = {case["case"]: _spans(case) for case in summary["cases"]}
+        summary["claims"] += [_more_impacted(name, spans) for name in citation.CASES]
+        return summary

@@ -72,12 +72,12 @@ class AdultAccuracy(Comparison):
         )
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for case in GAINS:
-            own = from_figure(GAINS[case] == 1)
-            found.append(Claim("QP-SBGD (G) is best", GUROBI, LATE.key, (case,), (DWAVE, *PAPER_BASELINES), **own))
+            says = from_figure(GAINS[case] == 1)
+            claims.append(Claim("QP-SBGD (G) is best", GUROBI, LATE.key, (case,), (DWAVE, *PAPER_BASELINES), **says))
             text = "QP-SBGD (D) is better than or on par with BC (signSGD)"
-            own |= {"relation": "at least", "margin": ACCURACY_MARGIN, "hardware": True}
-            found.append(Claim(text, DWAVE, LATE.key, (case,), ("bc-sign",), **own))
-            found += methods.aims(LATE.key, case)
-        return found
+            says |= {"relation": "at least", "margin": ACCURACY_MARGIN, "hardware": True}
+            claims.append(Claim(text, DWAVE, LATE.key, (case,), ("bc-sign",), **says))
+            claims += methods.aims(LATE.key, case)
+        return claims

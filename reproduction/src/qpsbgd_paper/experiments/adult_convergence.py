@@ -104,17 +104,17 @@ class Adult2(AdultConvergence):
         )
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for case in GAINS:
-            own, others = from_figure(GAINS[case] == 1), (GUROBI, "bc-sign")
-            close = {"relation": "at least", "margin": LOSS_MARGIN, **own}
-            found += [
-                Claim("BC (SGD) has a slight advantage", "bc-sgd", FINAL.key, (case,), others, **own),
+            says, others = from_figure(GAINS[case] == 1), (GUROBI, "bc-sign")
+            close = {"relation": "at least", "margin": LOSS_MARGIN, **says}
+            claims += [
+                Claim("BC (SGD) has a slight advantage", "bc-sgd", FINAL.key, (case,), others, **says),
                 Claim("QP-SBGD is close to BC or better", GUROBI, FINAL.key, (case,), BC, **close),
-                Claim("ProxQuant is faster at first", "proxquant", EARLY.key, (case,), (GUROBI, *BC), **own),
+                Claim("ProxQuant is faster at first", "proxquant", EARLY.key, (case,), (GUROBI, *BC), **says),
                 *methods.aims(FINAL.key, case),
             ]
-        return found
+        return claims
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ class Adult10(AdultConvergence):
         )
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for case in GAINS:
-            own, text = from_figure(GAINS[case] == 1), "ProxQuant fails to train: worse than the others"
-            found += [
-                Claim("QP-SBGD is ahead of BC", GUROBI, FINAL.key, (case,), BC, **own),
-                Claim(text, "proxquant", FINAL.key, (case,), (GUROBI, *BC), relation="worse", **own),
+            says, text = from_figure(GAINS[case] == 1), "ProxQuant fails to train: worse than the others"
+            claims += [
+                Claim("QP-SBGD is ahead of BC", GUROBI, FINAL.key, (case,), BC, **says),
+                Claim(text, "proxquant", FINAL.key, (case,), (GUROBI, *BC), relation="worse", **says),
                 *methods.aims(FINAL.key, case),
             ]
-        return found
+        return claims

@@ -105,7 +105,7 @@ class Cdp(Comparison):
         }
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for case in self.cases():
             forms: list[tuple[str, str, Source]] = [(SPINS, "spins", "aim")]
             whose = of_the_paper(case.settings["gain"] == 1)
@@ -113,16 +113,16 @@ class Cdp(Comparison):
             for line, form, source in forms:
                 number = "10.4 to 12.4" if source != "aim" else ""
                 text = f"QP-SBGD has a Z above 1.96 in every run ({form})"
-                found.append(Claim(text, line, ABOVE.key, (case.name,), level=1.0, source=source, number=number))
+                claims.append(Claim(text, line, ABOVE.key, (case.name,), level=1.0, source=source, number=number))
                 number = f"{number} against −6.9 to 8.4" if number else ""
                 text = f"QP-SBGD has a larger Z than signSGD ({form})"
-                found.append(Claim(text, line, Z.key, (case.name,), ("bc-sign",), source=source, number=number))
-        return found
+                claims.append(Claim(text, line, Z.key, (case.name,), ("bc-sign",), source=source, number=number))
+        return claims
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        found = super().summary(folder=folder)
+        summary = super().summary(folder=folder)
         body = []
-        for case in found["cases"]:
+        for case in summary["cases"]:
             for row in case["rows"]:
                 paper = PAPER.get(row["line"], ()) if case["case"] != "gain 1" else ()
                 figures = zip(row["extra"]["k"], row["extra"]["n"], row["values"][Z.key], strict=True)
@@ -130,4 +130,4 @@ class Cdp(Comparison):
                     ours = [f"{k}", f"{n}", z if isinstance(z, str) else f"{z:.1f}"]
                     body.append([case["label"], row["label"], *ours, *(str(value) for value in theirs)])
         head = ["setting", "method", "same direction", "compared", "Z", "paper: same", "paper: compared", "paper: Z"]
-        return {**found, "tables": [{"title": "Every run", "head": head, "body": body}]}
+        return {**summary, "tables": [{"title": "Every run", "head": head, "body": body}]}

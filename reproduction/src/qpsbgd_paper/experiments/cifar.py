@@ -137,12 +137,12 @@ def train(
 
 def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images and labels to train on and to score on: the test's or, for choosing, the last tenth of the training's."""
-    found = _loaded()
-    inputs, targets = found.train_images[:images], found.train_labels[:images]
+    loaded = _loaded()
+    inputs, targets = loaded.train_images[:images], loaded.train_labels[:images]
     if choosing:
         held = max(1, len(inputs) // 10)
         return inputs[:-held], targets[:-held], inputs[-held:], targets[-held:]
-    return inputs, targets, found.test_images[:images], found.test_labels[:images]
+    return inputs, targets, loaded.test_images[:images], loaded.test_labels[:images]
 
 
 @dataclass(frozen=True)

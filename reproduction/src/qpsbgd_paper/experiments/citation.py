@@ -278,18 +278,18 @@ class Citation(Comparison):
         )
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for case in CASES:
-            own = from_figure(case == TRAINED)
+            says = from_figure(case == TRAINED)
             text = "QP-SBGD (G) has the best accuracy"
-            found.append(Claim(text, GUROBI, TEST.key, (case,), PAPER_BASELINES, **own))
+            claims.append(Claim(text, GUROBI, TEST.key, (case,), PAPER_BASELINES, **says))
             for line, name in (("bc-sign", "BC (signSGD)"), ("proxquant", "ProxQuant")):
                 text = f"{name} is faster at first than QP-SBGD (G)"
-                found.append(Claim(text, line, EARLY.key, (case,), (GUROBI,), **own))
-            found += methods.aims(TEST.key, case)
+                claims.append(Claim(text, line, EARLY.key, (case,), (GUROBI,), **says))
+            claims += methods.aims(TEST.key, case)
         text = f"QP-SBGD (spins) reaches {self.level}"
-        found.append(Claim(text, SPINS, TEST.key, (TRAINED,), level=self.level, source="aim"))
-        return found
+        claims.append(Claim(text, SPINS, TEST.key, (TRAINED,), level=self.level, source="aim"))
+        return claims
 
 
 @dataclass(frozen=True)

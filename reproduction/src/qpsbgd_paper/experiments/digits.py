@@ -86,7 +86,7 @@ class Digits(Comparison):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         spins = methods.rates(0.003, 0.01, 0.03, projection="spins")
-        found = {
+        lines = {
             SPINS: Line("QP-SBGD (spins)", "qpsbgd", spins, "ours"),
             **methods.ridge_line(),
             **methods.baselines(
@@ -97,8 +97,8 @@ class Digits(Comparison):
             ),
             **methods.control_lines(),
         }
-        found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
-        return found if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in found.items()}
+        lines = {name: line.with_options(schedule="cosine") for name, line in lines.items()}
+        return lines if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in lines.items()}
 
     def claims(self) -> Sequence[Claim]:
         return [aim for case in self.cases() for aim in methods.aims(FINAL.key, case.name)]

@@ -64,7 +64,7 @@ def train(
         outputs = model(graph.features, graph.edge_index)
         return F.nll_loss(outputs[rows], graph.labels[rows]).item(), accuracy(outputs[test], graph.labels[test])
 
-    found = fit(
+    measured = fit(
         model,
         lambda rows: F.nll_loss(model(graph.features, graph.edge_index)[rows], graph.labels[rows]),
         rows=repeat(rows, steps),
@@ -73,7 +73,7 @@ def train(
         every=EVERY,
         summed=methods.summed(options),
     )
-    losses, curve = (list(part) for part in zip(*found, strict=True))
+    losses, curve = (list(part) for part in zip(*measured, strict=True))
     late = second_half(curve)
     return {"test": curve, LATE.key: late, HELD.key: late, BEST.key: curve[losses.index(min(losses))]}
 

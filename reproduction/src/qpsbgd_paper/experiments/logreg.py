@@ -83,7 +83,7 @@ class LogReg(Comparison):
     def lines(self, case: Case) -> Mapping[str, Line]:
         fixed = case.name == FIXED
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
-        found = methods.paper_lines(
+        lines = methods.paper_lines(
             ours=methods.rates(*grid, projection="spins") if fixed else None,
             literal=grid,
             virtual=True,
@@ -94,17 +94,17 @@ class LogReg(Comparison):
             proxquant=methods.proxquant_grid((0.05, 0.2, 0.5), pulls=(0.1, 1.0)),
         )
         if fixed:
-            found = {name: line for name, line in found.items() if name not in ("bc-adam", "proxquant")}
-            found |= methods.virtual_line(lr=0.01)
-        return found
+            lines = {name: line for name, line in lines.items() if name not in ("bc-adam", "proxquant")}
+            lines |= methods.virtual_line(lr=0.01)
+        return lines
 
     def claims(self) -> Sequence[Claim]:
         others = (DWAVE, "bc-sgd", "bc-sign")
         best = "QP-SBGD (G) is best after the first phase"
-        found = [
+        claims = [
             Claim(f"{best} ({case})", GUROBI, LATE.key, (case,), others, **from_figure(case == FIXED))
             for case in self.by_case
         ]
         slower: dict[str, Any] = {"relation": "worse", "hardware": True, **from_figure(True)}
-        found.append(Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (FIXED,), (GUROBI,), **slower))
-        return [*found, *methods.aims(LATE.key, TUNED)]
+        claims.append(Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (FIXED,), (GUROBI,), **slower))
+        return [*claims, *methods.aims(LATE.key, TUNED)]

@@ -75,14 +75,14 @@ def train(
 
     how: dict[str, Any] = {"falling_over": steps if decay else None, "summed": methods.summed(options)}
     how |= {"optimizers": [methods.BUILDERS[method](model, options, steps)], "measure": scores, "every": every}
-    found = fit_classifier(model, (inputs, targets), batch=batch, steps=steps, **how)
+    measured = fit_classifier(model, (inputs, targets), batch=batch, steps=steps, **how)
 
     def better(best: Scores, new: Scores) -> Scores:
         return new if new[0] > best[0] else best
 
-    best = list(accumulate(found, better))
+    best = list(accumulate(measured, better))
     test = [right for _, right, _ in best for _ in range(every)]
-    return {"test": test, BEST.key: test[-1], LAST.key: found[-1][1], TRAIN.key: best[-1][0], "shown": best[-1][2]}
+    return {"test": test, BEST.key: test[-1], LAST.key: measured[-1][1], TRAIN.key: best[-1][0], "shown": best[-1][2]}
 
 
 def split(pair: str, *, seed: int, choosing: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -250,28 +250,28 @@ class MnistPairs(Comparison):
     def summary(self, *, folder: Path) -> dict[str, Any]:
         runs = self.finished(folder=folder)
         answers = [run["shown"] for job, run in runs if (job["case"], job["line"]) == ("1/2, paper", DWAVE)]
-        found = super().summary(folder=folder)
-        found["claims"].append(_shown_claim("1/2", answers))
-        return {**found, "figures": pictures("1/2", seed=0, answers=answers[0])}
+        summary = super().summary(folder=folder)
+        summary["claims"].append(_shown_claim("1/2", answers))
+        return {**summary, "figures": pictures("1/2", seed=0, answers=answers[0])}
 
     def claims(self) -> Sequence[Claim]:
-        found = []
+        claims = []
         for setting in SETTINGS:
             cases = tuple(f"{pair}, {setting}" for pair in PAIRS)
             where = f" on average over the pairs ({setting})"
             best = np.mean([REPORTED[pair][GUROBI] for pair in PAIRS])
             text = f"QP-SBGD (G) is best{where}"
-            own: dict[str, Any] = {"number": f"{best:.2f}", "source": of_the_paper(setting == "paper")}
-            found.append(Claim(text, GUROBI, BEST.key, cases, PAPER_BASELINES, **own))
-            found += methods.aims(BEST.key, *cases, where=where)
+            says: dict[str, Any] = {"number": f"{best:.2f}", "source": of_the_paper(setting == "paper")}
+            claims.append(Claim(text, GUROBI, BEST.key, cases, PAPER_BASELINES, **says))
+            claims += methods.aims(BEST.key, *cases, where=where)
         cases = tuple(f"{pair}, paper" for pair in PAIRS)
         text = "QP-SBGD (G) is at least as good as (D), on average over the pairs (paper)"
         number = " against ".join(
             f"{np.mean([REPORTED[pair][line] for pair in PAIRS]):.2f}" for line in (GUROBI, DWAVE)
         )
         same: dict[str, Any] = {"relation": "at least", "margin": ACCURACY_MARGIN, "number": number}
-        found.append(Claim(text, GUROBI, BEST.key, cases, (DWAVE,), hardware=True, **same))
+        claims.append(Claim(text, GUROBI, BEST.key, cases, (DWAVE,), hardware=True, **same))
         for pair, level in AIMS.items():
             text = f"QP-SBGD (spins) reaches {level}"
-            found.append(Claim(text, SPINS, BEST.key, (f"{pair}, long",), level=level, source="aim"))
-        return found
+            claims.append(Claim(text, SPINS, BEST.key, (f"{pair}, long",), level=level, source="aim"))
+        return claims

@@ -97,9 +97,9 @@ def _searched(rows: Tensor, weights: Tensor) -> Tensor:
     spins = sign(rows.T @ weights)  # (n, m)
     moving = torch.arange(weights.shape[1])
     for _ in range(4 * len(spins)):
-        own = spins[:, moving]
-        products = rows @ own  # (B, columns)
-        flipped = products.T[:, None] - 2 * own.T[:, :, None] * rows.T[None]  # (columns, n, B)
+        start = spins[:, moving]
+        products = rows @ start  # (B, columns)
+        flipped = products.T[:, None] - 2 * start.T[:, :, None] * rows.T[None]  # (columns, n, B)
         now = _weighted(products.T, weights[:, moving].T, unit)
         then = _weighted(flipped, weights[:, moving].T[:, None], unit)
         best, place = then.max(1)
@@ -189,8 +189,8 @@ def train(
     losses, right, idle = [], [], []
 
     def logits(rows: Tensor) -> Tensor:
-        found: Tensor = model(rows)[:, 0]
-        return torch.full_like(found, -1.0) + 0 * found if method == CONSTANT else found
+        outputs: Tensor = model(rows)[:, 0]
+        return torch.full_like(outputs, -1.0) + 0 * outputs if method == CONSTANT else outputs
 
     for start in [*range(0, batch * updates, batch)] * epochs:
         rows, wanted = inputs[start : start + batch], targets[start : start + batch]
@@ -227,8 +227,8 @@ def _load() -> tuple[Tensor, Tensor]:
 
 def _by_seeds(fault: str, *, released: bool, first: int) -> dict[str, Job]:
     """Cases of the authors' seeds, of ten others, and of the authors' with the fault repaired."""
-    found = {f"seeds {k} to {k + 4}": {fault: released, "first_seed": k} for k in (first, first + 5, first + 10)}
-    return {**found, f"seeds {first} to {first + 4}{REPAIRED}": {fault: not released, "first_seed": first}}
+    cases = {f"seeds {k} to {k + 4}": {fault: released, "first_seed": k} for k in (first, first + 5, first + 10)}
+    return {**cases, f"seeds {first} to {first + 4}{REPAIRED}": {fault: not released, "first_seed": first}}
 
 
 @dataclass(frozen=True)
@@ -278,10 +278,10 @@ class Released(Comparison):
         ]
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        found = super().summary(folder=folder)
+        summary = super().summary(folder=folder)
         drawn, key = json.loads(DRAWN.read_text(encoding="utf-8"))[self.name], self.series[0].key
         panels, body = [], []
-        for case in found["cases"]:
+        for case in summary["cases"]:
             lines = []
             for colour, (name, theirs) in enumerate(drawn.items()):
                 likes = (GUROBI, MINUS, STILL, ALL_ONES) if name == GUROBI else (name,)
@@ -309,7 +309,11 @@ class Released(Comparison):
             "Points: read off the figure that the notebook stores. Lines: ours, mean of the seeds, smoothed as it is."
         )
         figure = {"name": "drawn", "title": "Beside the drawn curves", "kind": "lines", "shows_data": True}
-        return {**found, "tables": [table], "figures": [{**figure, "caption": caption, "panels": panels, "columns": 2}]}
+        return {
+            **summary,
+            "tables": [table],
+            "figures": [{**figure, "caption": caption, "panels": panels, "columns": 2}],
+        }
 
 
 @dataclass(frozen=True)
@@ -337,8 +341,8 @@ class Figure3(Released):
 
     def claims(self) -> Sequence[Claim]:
         text, authors = "ProxQuant fails to train: worse than the others", next(iter(self.by_case))
-        own: dict[str, Any] = {"relation": "worse", **from_figure(True)}
-        return [*super().claims(), Claim(text, "proxquant", LATE_LOSS.key, (authors,), (GUROBI, *BC), **own)]
+        says: dict[str, Any] = {"relation": "worse", **from_figure(True)}
+        return [*super().claims(), Claim(text, "proxquant", LATE_LOSS.key, (authors,), (GUROBI, *BC), **says)]
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ def train(*, numbers: int, bits: int, steps: int, method: str, options: Options,
     if method == "minimize":
         given = dict(options)
         solver = methods.chosen_solver(given.pop("solver"))
-        found = minimize(
+        minimum = minimize(
             terms, lambda y: y.square().sum(), start, steps=steps, solver=solver, stop_at_fixed_point=False, **given
         )
-        values = found.values
+        values = minimum.values
     elif method == RANDOM:
         values = _random_values(terms, len(start), steps=steps, seed=seed)
     else:
@@ -122,5 +122,7 @@ class Rosenbrock(Comparison):
 
     def claims(self) -> Sequence[Claim]:
         text = "P-SBGD finds values at least as low as gradients do"
-        own: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
-        return [Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own) for case in CASES]
+        says: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
+        return [
+            Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **says) for case in CASES
+        ]

@@ -96,11 +96,11 @@ def _nearest(spins: Tensor, jacobian: Tensor, grads: Tensor) -> Tensor:
 
 def _lowest(spins: Tensor, matrix: Tensor, linear: Tensor) -> Tensor:
     """The number of the g with the lowest gᵀAg + lᵀg, for matrices (2ⁿ or 1, n, n) and linear terms (2ⁿ, n)."""
-    found = []
+    numbers = []
     for first in range(0, len(spins), 512):
-        own = matrix[first : first + 512] if len(matrix) > 1 else matrix
-        found.append((_energies(spins, own) + linear[first : first + 512] @ spins.T).argmin(1))
-    return torch.cat(found)
+        matrices = matrix[first : first + 512] if len(matrix) > 1 else matrix
+        numbers.append((_energies(spins, matrices) + linear[first : first + 512] @ spins.T).argmin(1))
+    return torch.cat(numbers)
 
 
 def _energies(spins: Tensor, matrix: Tensor) -> Tensor:
@@ -115,13 +115,13 @@ def _explored(spins: Tensor, answer: Tensor, first: Tensor) -> dict[str, Any]:
     """The fixed points of a table of answers, and walks through it."""
     count = len(spins)
     fixed = answer == count - 1 - torch.arange(count)  # the number of −s has all bits turned
-    found: dict[str, Any] = {"fixed": int(fixed.sum())}
-    if found["fixed"]:
+    result: dict[str, Any] = {"fixed": int(fixed.sum())}
+    if result["fixed"]:
         for rate in RATES:
             for decay in DECAYS:
-                found[f"{decay} {rate:g}"] = _walked(spins, answer, fixed, first, rate=rate, decay=decay)
-    found["stays"] = _stays(spins, answer, fixed)
-    return found
+                result[f"{decay} {rate:g}"] = _walked(spins, answer, fixed, first, rate=rate, decay=decay)
+    result["stays"] = _stays(spins, answer, fixed)
+    return result
 
 
 def _walked(
@@ -178,11 +178,11 @@ def _relaxed_error(jacobian: Tensor, grads: Tensor) -> dict[str, float]:
     Of all minimisers over the reals, the shortest is compared.
     """
     j, v = jacobian[0], grads[0]
-    found = {"as it is": _distance(j, v)}
+    errors = {"as it is": _distance(j, v)}
     if len(j) <= j.shape[1]:
         lengths = j.norm(dim=1, keepdim=True)
-        found["orthogonal rows"] = _distance(torch.linalg.qr(j.T)[0].T * lengths, v)
-    return found
+        errors["orthogonal rows"] = _distance(torch.linalg.qr(j.T)[0].T * lengths, v)
+    return errors
 
 
 def _distance(j: Tensor, v: Tensor) -> float:
@@ -203,8 +203,8 @@ def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]
     head = ["n", "m", *(f"{function}, {words}" for function in FUNCTIONS for words in FORMS.values())]
     body = []
     for n, m in sizes:
-        found = [_exist(pairs, n=n, m=m, function=function, form=form) for function in FUNCTIONS for form in FORMS]
-        body.append([str(n), str(m), *(f"{sum(each)} of {len(each)}" for each in found)])
+        existing = [_exist(pairs, n=n, m=m, function=function, form=form) for function in FUNCTIONS for form in FORMS]
+        body.append([str(n), str(m), *(f"{sum(each)} of {len(each)}" for each in existing)])
     return {"title": "Problems with a fixed point", "head": head, "body": body}
 
 
@@ -213,10 +213,10 @@ def _reached(pairs: Pairs) -> dict[str, Any]:
     head = ["form", "rate", "problems", "starts that reach one", "already there", "found by walking", "cycles"]
     body = []
     for form, words in FORMS.items():
-        own = [result["forms"][form] for _, result in pairs if result["forms"][form]["fixed"]]
+        results = [result["forms"][form] for _, result in pairs if result["forms"][form]["fixed"]]
         for decay, formula in DECAYS.items():
             for rate in RATES:
-                ends = [each[f"{decay} {rate:g}"] for each in own]
+                ends = [each[f"{decay} {rate:g}"] for each in results]
                 name = f"{formula}, α = {rate:g}"
                 if not ends:
                     body.append([words, name, "0", *["–"] * 5])
@@ -234,10 +234,10 @@ def _reached(pairs: Pairs) -> dict[str, Any]:
 def _proposition(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
     body = []
     for n, m in sizes:
-        own = [result["proposition"] for job, result in pairs if (job["n"], job["m"]) == (n, m)]
+        results = [result["proposition"] for job, result in pairs if (job["n"], job["m"]) == (n, m)]
         cells = []
         for name in ("as it is", "orthogonal rows"):
-            errors = [each[name] for each in own if name in each]
+            errors = [each[name] for each in results if name in each]
             cells.append(f"{np.median(errors):.1g}" if errors else "–")
         body.append([str(n), str(m), *cells])
     title = "Proposition 1: distance of the relaxed map from the gradient, in parts of its length (median)"
@@ -249,8 +249,8 @@ def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
     for function in FUNCTIONS:
         lines = []
         for colour, (form, words) in enumerate(FORMS.items()):
-            own = [_exist(pairs, n=n, m=m, function=function, form=form) for n, m in sizes]
-            shares = [float(np.mean(each)) for each in own]
+            existing = [_exist(pairs, n=n, m=m, function=function, form=form) for n, m in sizes]
+            shares = [float(np.mean(each)) for each in existing]
             look = {"label": words, "colour": colour, "style": "points"}
             lines.append({"x": list(range(len(sizes))), "y": shares, **look})
         axes = {"x_label": "size, in the order of the table", "y_label": "share of problems"}
@@ -261,23 +261,25 @@ def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 def _claims(pairs: Pairs) -> list[Judged]:
-    found = []
+    claims = []
     for form, words in FORMS.items():
-        own = [result["forms"][form] for _, result in pairs]
-        stays = sum(each["stays"] for each in own)
-        there = [each for each in own if each["fixed"]]
+        results = [result["forms"][form] for _, result in pairs]
+        stays = sum(each["stays"] for each in results)
+        there = [each for each in results if each["fixed"]]
         source: Source = "paper" if form == "printed" else "aim"
         text = f"s is a fixed point if and only if −Π(∇E(s)) = s ({words})"
-        detail = f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(own)} problems"
-        found.append(stated(text, stays == len(own), detail, source=source, number="Theorem 1"))
+        detail = f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(results)} problems"
+        claims.append(stated(text, stays == len(results), detail, source=source, number="Theorem 1"))
         walks = [[each[f"{decay} {rate:g}"]["reached"] for decay in DECAYS for rate in RATES] for each in there]
         ends = [end for walk in walks for end in walk]
         always = sum(all(end == 1 for end in walk) for walk in walks)
-        detail = f"{len(there)} of {len(own)} problems have one; all starts reach it at all rates in {always} of them"
+        detail = (
+            f"{len(there)} of {len(results)} problems have one; all starts reach it at all rates in {always} of them"
+        )
         detail += f", {np.mean(ends):.0%} of the starts on average" if ends else ""
         text = f"If a fixed point exists, the updates converge to it ({words})"
         held: bool | Verdict = always == len(there) if there else "cannot tell"
-        found.append(stated(text, held, detail, source=source, number="abstract"))
+        claims.append(stated(text, held, detail, source=source, number="abstract"))
     errors = [(job["m"], result["proposition"]) for job, result in pairs]
     single, several = ([each["as it is"] for m, each in errors if (m > 1) == many] for many in (False, True))
     square = [each["orthogonal rows"] for _, each in errors if "orthogonal rows" in each]
@@ -288,7 +290,7 @@ def _claims(pairs: Pairs) -> list[Judged]:
         + "The proof writes ∇E = vᵢjᵢ for every i and so drops the sum over i"
     )
     holds = not several or bool(np.median(several) <= 1e-6)
-    return [*found, stated("Over the reals, Π returns the gradient, for every f", holds, detail, number="Prop. 1")]
+    return [*claims, stated("Over the reals, Π returns the gradient, for every f", holds, detail, number="Prop. 1")]
 
 
 @dataclass(frozen=True)

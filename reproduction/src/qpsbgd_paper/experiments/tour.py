@@ -145,7 +145,7 @@ def binarized(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
     """The accuracy of a float network as it is and with one or two bits per weight, without more training."""
     (inputs, _), (held, held_targets) = split_digits("test")
     model = float_network([64, hidden, hidden, 10], epochs=epochs)
-    found = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
+    forms = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
     for form, options in (
         ("signs, scale fitted", {"solver": "rounding"}),
         ("error feedback (GPTQ)", {"solver": "feedback"}),
@@ -155,8 +155,8 @@ def binarized(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
         begun = time.perf_counter()
         binary, _ = binarize(model, [inputs], first=True, last=True, **options)
         seconds = time.perf_counter() - begun
-        found.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
-    return found
+        forms.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
+    return forms
 
 
 def _digits_figure(digits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -235,8 +235,8 @@ def _float_table(forms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "title": "A float network 64-128-128-10 made binary without training",
         "head": ["weights", "test accuracy", "seconds"],
         "body": [
-            [one["form"], f"{one['accuracy']:.3f}", "" if one["seconds"] is None else f"{one['seconds']:.2f}"]
-            for one in forms
+            [row["form"], f"{row['accuracy']:.3f}", "" if row["seconds"] is None else f"{row['seconds']:.2f}"]
+            for row in forms
         ],
     }
 

@@ -149,10 +149,10 @@ def stated(
     hardware: bool = False,
 ) -> Judged:
     """A claim with its verdict, or with yes or no; one about `hardware` was judged on the virtual chip only."""
-    found: Verdict = ("yes" if held else "no") if isinstance(held, bool) else held
+    decided: Verdict = ("yes" if held else "no") if isinstance(held, bool) else held
     if hardware:
-        found, detail = "not run on hardware", f"on the virtual QPU {found}: {detail}"
-    return {"text": text, "source": source, "verdict": found, "detail": detail, "number": number}
+        decided, detail = "not run on hardware", f"on the virtual QPU {decided}: {detail}"
+    return {"text": text, "source": source, "verdict": decided, "detail": detail, "number": number}
 
 
 def paired(
@@ -161,9 +161,9 @@ def paired(
     """The claim that ours are larger than theirs, pair by pair."""
     gap = gap_of(ours, theirs)
     detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, {_difference_text(gap.mean, gap.noise)}"
-    found = verdict(gap.mean, noise=gap.noise)
-    detail += _needed(gap.seeds) if found == "cannot tell" else ""
-    return stated(text, found, detail, source=source, number=number)
+    decided = verdict(gap.mean, noise=gap.noise)
+    detail += _needed(gap.seeds) if decided == "cannot tell" else ""
+    return stated(text, decided, detail, source=source, number=number)
 
 
 def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Difference:
@@ -194,23 +194,23 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls
     ours = _over_cases(claim, claim.line, values)
     rival = None
     if claim.level is not None:
-        found: Verdict = "yes" if better * (float(np.mean(ours)) - claim.level) >= 0 else "no"
+        decided: Verdict = "yes" if better * (float(np.mean(ours)) - claim.level) >= 0 else "no"
         detail = f"{_mean_text(ours)} ± {deviation(ours):.2g}, to be reached: {claim.level:g}"
         winner, loser = ours, None
     else:
         wanted = -1 if claim.relation == "worse" else 1
         others = {line: _over_cases(claim, line, values) for line in claim.against}
         rival = max(others, key=lambda line: wanted * _score(others[line], better))
-        found, detail = _compared(claim, ours, others[rival], better=better, rival=rival)
-        first = (found == "yes") == (claim.relation != "worse")
+        decided, detail = _compared(claim, ours, others[rival], better=better, rival=rival)
+        first = (decided == "yes") == (claim.relation != "worse")
         winner, loser = (ours, others[rival]) if first else (others[rival], ours)
-        if found == "yes" and claim.relation in ("level", "at least"):
+        if decided == "yes" and claim.relation in ("level", "at least"):
             winner, loser = max(ours, others[rival], key=lambda each: _score(each, better)), None
-    if found != "cannot tell" and (name := _best_control(claim, values, controls, better=better)):
-        found, said = _beside_control(found, winner, loser, _over_cases(claim, name, values), better=better)
+    if decided != "cannot tell" and (name := _best_control(claim, values, controls, better=better)):
+        decided, said = _beside_control(decided, winner, loser, _over_cases(claim, name, values), better=better)
         detail += said
     given: dict[str, Any] = {"source": claim.source, "number": claim.number, "hardware": claim.hardware}
-    judgement = stated(claim.text, found, detail, **given)
+    judgement = stated(claim.text, decided, detail, **given)
     found_rival = {} if rival is None else {"rival": rival}
     return {**judgement, "cases": list(claim.cases), "line": claim.line, "metric": claim.metric, **found_rival}
 
@@ -229,11 +229,11 @@ def _compared(
     gap = gap_of(ours, theirs, better=better)
     detail += f", {_difference_text(better * gap.mean, gap.noise)}"
     if claim.relation in ("level", "at least"):
-        found, seeds = equivalent(gap, margin=claim.margin, one_sided=claim.relation == "at least")
+        decided, seeds = equivalent(gap, margin=claim.margin, one_sided=claim.relation == "at least")
         detail += f", margin {claim.margin:g}"
     else:
-        found, seeds = verdict(wanted * gap.mean, noise=gap.noise), gap.seeds
-    return found, detail + (_needed(seeds) if found == "cannot tell" and len(ours) > 1 else "")
+        decided, seeds = verdict(wanted * gap.mean, noise=gap.noise), gap.seeds
+    return decided, detail + (_needed(seeds) if decided == "cannot tell" and len(ours) > 1 else "")
 
 
 def _best_control(claim: Claim, values: Values, controls: Sequence[str], *, better: int) -> str | None:

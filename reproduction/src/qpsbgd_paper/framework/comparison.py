@@ -106,8 +106,8 @@ class Comparison(Experiment):
 
         By default the experiment's settings that `passed` names, those of the case, the method and its options.
         """
-        own = {name: getattr(self, name) for name in self.passed}
-        return {**own, **case.settings, "method": line.method, "options": options}
+        settings = {name: getattr(self, name) for name in self.passed}
+        return {**settings, **case.settings, "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
         """The claims of the paper, or of this project, about the figures."""

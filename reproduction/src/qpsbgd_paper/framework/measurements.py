@@ -21,11 +21,11 @@ def publish(script: str, **content: Any) -> None:
 
 def shown(rows: Iterable[Answer]) -> list[Answer]:
     """All rows, each printed as soon as it is measured."""
-    found = []
+    measured = []
     for row in rows:
         print(row, flush=True)  # noqa: T201 - what a benchmark prints
-        found.append(row)
-    return found
+        measured.append(row)
+    return measured
 
 
 def median_seconds(work: Callable[[], Answer], repeats: int, *, unmeasured: int = 1) -> tuple[float, Answer]:

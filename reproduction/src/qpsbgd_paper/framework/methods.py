@@ -140,10 +140,10 @@ def ridge_line() -> dict[str, Line]:
 
 def control_lines(*, random: bool = False) -> dict[str, Line]:
     """Binary layers at their random signs; and, where the best weights of a run are scored, as many random networks."""
-    found = {FROZEN: Line("control: binary layers frozen", FROZEN, ({},), "control")}
+    lines = {FROZEN: Line("control: binary layers frozen", FROZEN, ({},), "control")}
     if random:
-        found[RANDOM] = Line("control: best of random networks", RANDOM, ({},), "control")
-    return found
+        lines[RANDOM] = Line("control: best of random networks", RANDOM, ({},), "control")
+    return lines
 
 
 def virtual_line(**own: Any) -> dict[str, Line]:
@@ -156,10 +156,10 @@ def solver_lines(solver: SolverChoice | None) -> dict[str, Line]:
     """QP-SBGD with a solver that the user named, in our form and as printed, at the options chosen without it."""
     if solver is None:
         return {}
-    name, own = solver_name(solver), ({"solver": solver},)
+    name, options = solver_name(solver), ({"solver": solver},)
     return {
-        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", own, "variant", like=SPINS),
-        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", own, "variant", like=GUROBI),
+        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", options, "variant", like=SPINS),
+        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", options, "variant", like=GUROBI),
     }
 
 
@@ -192,8 +192,8 @@ def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
     given = _given(options, steps)
     if "solver" in given:
         given["solver"] = chosen_solver(given["solver"])
-    own = {name: given.pop(name) for name in ("solver", "kappa", "bits", "scale") if name in given}
-    projection = make_projection(given.pop("projection", "spins" if own else "ridge"), **own)
+    of_projection = {name: given.pop(name) for name in ("solver", "kappa", "bits", "scale") if name in given}
+    projection = make_projection(given.pop("projection", "spins" if of_projection else "ridge"), **of_projection)
     return QPSBGD(layers, projection=projection, **given)
 
 

@@ -72,13 +72,13 @@ def is_damaged(path: Path) -> bool:
 
 def environment() -> dict[str, str]:
     """Versions and hardware that a result was made with."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
+    versions = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
     for package in ("qpsbgd", "torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
+            versions[package] = version(package)
     if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+        versions["gpu"] = torch.cuda.get_device_name()
+    return versions
 
 
 def write_csv(path: Path, experiments: Sequence[Experiment], *, folder: Path) -> None:

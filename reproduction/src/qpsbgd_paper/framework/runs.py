@@ -99,10 +99,10 @@ def run_jobs(
 def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
     """The results of jobs that are done, in their order."""
     try:
-        found = [_read(_path(folder, work, job), job) for job in jobs]
+        results = [_read(_path(folder, work, job), job) for job in jobs]
     except DamagedRun as error:
         raise DamagedRun(f"{error}: `qpsbgd run {experiment}` with the same options does this run again") from error
-    present = [result for result in found if result is not None]
+    present = [result for result in results if result is not None]
     if len(present) < len(jobs):
         raise FileNotFoundError(
             f"{len(jobs) - len(present)} of {len(jobs)} runs of {experiment} are not in {folder}: run "

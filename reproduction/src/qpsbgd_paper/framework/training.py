@@ -32,7 +32,7 @@ def fit(
     linearly to a fiftieth. `summed` trains on the sum of the batch's losses.
     """
     schedules = [] if falling_over is None else [LinearLR(each, 1.0, 0.02, falling_over) for each in optimizers]
-    found = []
+    measured = []
     for step, batch in enumerate(rows, 1):
         if before is not None:
             _measured(model, before)
@@ -45,8 +45,8 @@ def fit(
         for schedule in schedules:
             schedule.step()
         if measure is not None and step % every == 0:
-            found.append(_measured(model, measure))
-    return found
+            measured.append(_measured(model, measure))
+    return measured
 
 
 def _measured(model: nn.Module, measure: Callable[[], Measured]) -> Measured:

@@ -35,17 +35,17 @@ def pictures(summary: Summary) -> dict[str, Picture]:
     The first series has the experiment's name, others `<experiment>-<series>`, a figure `<experiment>-<name>`.
     """
     experiment = summary["experiment"]
-    found: dict[str, Picture] = {}
+    drawn: dict[str, Picture] = {}
     for number, series in enumerate(summary.get("series", ())):
         if curve_panels(summary, series):
             name = file_name(experiment, series["key"]) if number else experiment
-            found[name] = Picture(
+            drawn[name] = Picture(
                 series["label"][:1].upper() + series["label"][1:], CURVES, partial(plot_curves, summary, series)
             )
     for figure in summary.get("figures", ()):
         name = file_name(experiment, figure["name"])
-        if name in found:
+        if name in drawn:
             raise ValueError(f"{experiment} has two figures named {name!r}; give them different names")
         words = {"title": figure["title"], "caption": figure.get("caption", "")}
-        found[name] = Picture(**words, draw=partial(plot_panels, figure), shows_data=figure.get("shows_data", False))
-    return found
+        drawn[name] = Picture(**words, draw=partial(plot_panels, figure), shows_data=figure.get("shows_data", False))
+    return drawn

@@ -110,11 +110,11 @@ class Chip:
     @functools.cached_property
     def neighbours(self) -> Mapping[int, frozenset[int]]:
         """The qubits coupled to every qubit."""
-        found: dict[int, set[int]] = {qubit: set() for qubit in self.qubits}
+        neighbours: dict[int, set[int]] = {qubit: set() for qubit in self.qubits}
         for a, b in self.couplers:
-            found[a].add(b)
-            found[b].add(a)
-        return {qubit: frozenset(others) for qubit, others in found.items()}
+            neighbours[a].add(b)
+            neighbours[b].add(a)
+        return {qubit: frozenset(others) for qubit, others in neighbours.items()}
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))

@@ -50,8 +50,8 @@ class HybridSolver(ServiceSolver):
         return answers
 
     def _best(self, reads: Reads) -> Solution:
-        found = reads.best(repair="majority", descent=self.descent)
-        return replace(found, stats={name: value for name, value in found.stats.items() if "chain" not in name})
+        solution = reads.best(repair="majority", descent=self.descent)
+        return replace(solution, stats={name: value for name, value in solution.stats.items() if "chain" not in name})
 
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs: the sum of its submissions' time limits."""
@@ -66,17 +66,17 @@ class HybridSolver(ServiceSolver):
         groups: list[list[int]] = []
         size = np.zeros(2)
         for column, n in enumerate(sizes):
-            own = np.array([n, n * (n + 1) / 2])
-            if (own > limits).any():
+            needed = np.array([n, n * (n + 1) / 2])
+            if (needed > limits).any():
                 raise ValueError(
-                    f"a layer of {n} inputs has {n} variables and {own[1]:.0f} biases per column, but the service "
+                    f"a layer of {n} inputs has {n} variables and {needed[1]:.0f} biases per column, but the service "
                     f"takes at most {limits[0]:g} and {limits[1]:g}; use a classical solver"
                 )
-            if not groups or (size + own > limits).any():
+            if not groups or (size + needed > limits).any():
                 groups.append([])
                 size = np.zeros(2)
             groups[-1].append(column)
-            size = size + own
+            size = size + needed
         return groups
 
     def _seconds(self, variables: int) -> float:

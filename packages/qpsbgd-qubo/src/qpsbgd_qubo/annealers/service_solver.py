@@ -166,7 +166,7 @@ class ServiceSolver(Solver):
         with self._session.exclusive():
             reads, used = self._read(families)
             solutions = [self._best(each) for each in reads]
-        return [dataclasses.replace(found, stats=used | found.stats) for found in solutions]
+        return [dataclasses.replace(solution, stats=used | solution.stats) for solution in solutions]
 
     def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
         """The reads of all families, and what they took."""

@@ -67,19 +67,19 @@ class Search:
     def tiles(self, spins: int) -> Tiles:
         """Disjoint cliques: as many as a scan over the chip with windows of growing size finds."""
         free = set(self.graph)
-        found: Tiles = []
+        tiles: Tiles = []
         least = self._least_size(spins)
         if least is None:
             return []
         smallest, need = least
         for size in range(smallest, self.size + 1):
-            before = len(found)
+            before = len(tiles)
             for window, places in self._windows(size):
-                found += self._of_window(spins, window, places, free, need)
+                tiles += self._of_window(spins, window, places, free, need)
             # Larger windows find what broken qubits hid from smaller ones, until they find nothing new.
-            if found and (len(found) == before or size >= smallest + 3):
+            if tiles and (len(tiles) == before or size >= smallest + 3):
                 break
-        return found
+        return tiles
 
     def _least_size(self, spins: int) -> tuple[int, int] | None:
         """The smallest perfect lattice that holds the clique, and the number of qubits that it takes there."""
@@ -104,18 +104,18 @@ class Search:
         return round(sum(y for _, y in spots) / len(spots), 6), sum(x for x, _ in spots) / len(spots)
 
     def _of_window(self, spins: int, window: Any, place: dict[int, int], free: set[int], need: int) -> Tiles:
-        found: Tiles = []
+        tiles: Tiles = []
         while True:
             kept = [node for node, qubit in place.items() if qubit in free]
             if len(kept) < need:
-                return found
+                return tiles
             part = window.subgraph(kept).copy()
             has = self.graph.has_edge
             part.remove_edges_from([(a, b) for a, b in part.edges if not has(place[a], place[b])])
             chains = [[place[node] for node in chain] for chain in self.clique(spins, part)]
             if not chains:
-                return found
-            found.append(chains)
+                return tiles
+            tiles.append(chains)
             free.difference_update(qubit for chain in chains for qubit in chain)
 
 

@@ -112,16 +112,16 @@ def _load_or_search(chip: Chip, spins: int, path: Path) -> tuple[CliqueEmbedding
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         if kept := check_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins):
             return kept
-    found, whole = _single_qubits(chip, spins) if spins <= _NATIVE else [], True
-    if not found:
-        found, whole = _search_in_process(chip, spins)
-    tiles = check_tiles(found, chip, spins)
+    chains, whole = _single_qubits(chip, spins) if spins <= _NATIVE else [], True
+    if not chains:
+        chains, whole = _search_in_process(chip, spins)
+    tiles = check_tiles(chains, chip, spins)
     if not (tiles and whole):
         return tiles  # a search that skipped steps may find more another time
     with contextlib.suppress(OSError):  # a read-only home folder only costs a search per process
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
-            file.write(json.dumps(found, separators=(",", ":")).encode())
+            file.write(json.dumps(chains, separators=(",", ":")).encode())
     return tiles
 
 
@@ -143,13 +143,13 @@ def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
         candidates = sorted(qubit for qubit in common if qubit > clique[-1])
         return next(filter(None, (grow([*clique, qubit]) for qubit in candidates)), [])
 
-    found = []
+    cliques = []
     for qubit in chip.qubits:
         clique = grow([qubit]) if qubit in free else []
         if clique:
-            found.append([[member] for member in clique])
+            cliques.append([[member] for member in clique])
             free.difference_update(clique)
-    return found
+    return cliques
 
 
 def _search_in_process(chip: Chip, spins: int | None) -> tuple[Any, bool]:

@@ -52,9 +52,9 @@ class ChipOptions:
 
     def __post_init__(self) -> None:
         choices = {"topology": ("pegasus", "zephyr"), "method": ("path-integral", "annealing")}
-        for name, (one, other) in choices.items():
-            if getattr(self, name) not in (one, other):
-                raise ValueError(f'{name} must be "{one}" or "{other}", got {getattr(self, name)!r}')
+        for name, (first, other) in choices.items():
+            if getattr(self, name) not in (first, other):
+                raise ValueError(f'{name} must be "{first}" or "{other}", got {getattr(self, name)!r}')
         least = 2 if self.topology == "pegasus" else 1
         check_options(self, size=Number(whole=True, least=least), broken=BELOW_ONE)
         check_options(self, h_error=NOT_NEGATIVE, j_error=NOT_NEGATIVE, sweeps=AT_LEAST_ONE)

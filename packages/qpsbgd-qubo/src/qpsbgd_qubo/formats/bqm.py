@@ -106,12 +106,12 @@ def _json(file: io.BytesIO, kind: type) -> Any:
     """What stands in JSON after its length."""
     data = _take(file, int.from_bytes(_take(file, 4), "little"))
     try:
-        found = json.loads(data.decode("ascii"))
+        content = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise _damaged_file("its JSON is damaged") from error
-    if not isinstance(found, kind):
-        raise _damaged_file(f"its JSON must be a {kind.__name__}, but is a {type(found).__name__}")
-    return found
+    if not isinstance(content, kind):
+        raise _damaged_file(f"its JSON must be a {kind.__name__}, but is a {type(content).__name__}")
+    return content
 
 
 def _take(file: io.BytesIO, count: int) -> bytes:

@@ -34,11 +34,11 @@ def read_coo(file: TextFile) -> Problem:
 def _vartype(file: TextFile) -> str:
     with file.open_text() as stream:
         for number, line in enumerate(stream, start=1):
-            found = re.match(r"\s*#.*?vartype\s*[:=]\s*(\S*)", line)
-            if found and found[1] not in ("SPIN", "BINARY"):
-                raise ValueError(f"line {number}: the vartype must be SPIN or BINARY, got {found[1]!r}")
-            if found:
-                return found[1]
+            match = re.match(r"\s*#.*?vartype\s*[:=]\s*(\S*)", line)
+            if match and match[1] not in ("SPIN", "BINARY"):
+                raise ValueError(f"line {number}: the vartype must be SPIN or BINARY, got {match[1]!r}")
+            if match:
+                return match[1]
             if re.match(r"\s*#.*\bSPIN\b", line):
                 raise ValueError(
                     f"line {number}: a comment that names SPIN must be `# vartype=SPIN`, got {quote_start(line)}"

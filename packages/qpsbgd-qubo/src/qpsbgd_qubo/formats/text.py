@@ -40,10 +40,10 @@ class TextFile:
 
     def first(self, missing: str) -> tuple[int, str]:
         """The first of them; raises ValueError with that message where there is none."""
-        found = next(self.data(), None)
-        if found is None:
+        line = next(self.data(), None)
+        if line is None:
             raise ValueError(missing)
-        return found
+        return line
 
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
         """The lines `i j value`, or all of them `i j`, behind `skip` lines with data; `count` of them, or all."""
@@ -58,9 +58,9 @@ class TextFile:
             except ValueError as error:
                 raise self._fault(error, skip=skip, width=width, first=first, last=last) from None
         values = table["value"].copy() if width == 3 else np.ones(len(table))
-        found = Entries(self, skip, table["i"] - first, table["j"] - first, values, weighted=width == 3)
-        found.check(first, last)
-        return found
+        entries = Entries(self, skip, table["i"] - first, table["j"] - first, values, weighted=width == 3)
+        entries.check(first, last)
+        return entries
 
     def _data(self, stream: IO[str]) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(stream, start=1):

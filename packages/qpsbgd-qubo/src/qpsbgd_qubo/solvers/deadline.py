@@ -37,20 +37,20 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
 
     It acts on solvers that can be stopped: those with a `deadline`, as in all searches but "quantum-annealing".
     """
-    found = Interruption(report=report)
+    interruption = Interruption(report=report)
 
     def handle(*_: object) -> None:
-        found.end()
+        interruption.end()
         signal.signal(signal.SIGINT, before)
 
-    token = _CURRENT.set((*_CURRENT.get(), found))
+    token = _CURRENT.set((*_CURRENT.get(), interruption))
     before = signal.getsignal(signal.SIGINT)
     # A handler that was not installed by Python is None here and could not be put back.
     handled = threading.current_thread() is threading.main_thread() and before is not None
     if handled:
         signal.signal(signal.SIGINT, handle)
     try:
-        yield found
+        yield interruption
     finally:
         _CURRENT.reset(token)
         if handled:

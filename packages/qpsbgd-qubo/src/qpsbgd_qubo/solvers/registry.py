@@ -20,37 +20,37 @@ SOLVERS = (*OWN, *(name for name in OTHERS if name not in OWN))
 
 def solver_class(name: str) -> type[Solver]:
     """The class of the solver of this name. Its module, and the packages that it needs, are loaded here."""
-    found: type[Solver]
+    kind: type[Solver]
     match name:
         case "auto":
-            from qpsbgd_qubo.solvers.auto import Auto as found
+            from qpsbgd_qubo.solvers.auto import Auto as kind
         case "exact":
-            from qpsbgd_qubo.solvers.exact.exact import Exact as found
+            from qpsbgd_qubo.solvers.exact.exact import Exact as kind
         case "descent":
-            from qpsbgd_qubo.solvers.search.descent import Descent as found
+            from qpsbgd_qubo.solvers.search.descent import Descent as kind
         case "annealing":
-            from qpsbgd_qubo.solvers.search.annealing import Annealing as found
+            from qpsbgd_qubo.solvers.search.annealing import Annealing as kind
         case "quantum-annealing":
-            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing as found
+            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing as kind
         case "gurobi":
-            from qpsbgd_qubo.solvers.external.gurobi import Gurobi as found
+            from qpsbgd_qubo.solvers.external.gurobi import Gurobi as kind
         case "dimod":
-            from qpsbgd_qubo.solvers.external.dimod import Dimod as found
+            from qpsbgd_qubo.solvers.external.dimod import Dimod as kind
         case "dwave":
-            from qpsbgd_qubo.annealers.dwave import DWave as found
+            from qpsbgd_qubo.annealers.dwave import DWave as kind
         case "leap-hybrid":
-            from qpsbgd_qubo.annealers.dwave import LeapHybrid as found
+            from qpsbgd_qubo.annealers.dwave import LeapHybrid as kind
         case "virtual-qpu":
-            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU as found
+            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU as kind
         case "replay":
-            from qpsbgd_qubo.annealers.replay import Replay as found
+            from qpsbgd_qubo.annealers.replay import Replay as kind
         case "portfolio":
-            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio as found
+            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio as kind
         case "gpu-annealing":
-            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing as found
+            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing as kind
         case _:
-            found = OTHERS[name].load()
-    return found
+            kind = OTHERS[name].load()
+    return kind
 
 
 def make_solver(solver: Any, **options: Any) -> Solver:

@@ -142,7 +142,7 @@ class Monitor:
 
     def _names(self) -> dict[BinaryLayer, str]:
         trained = {weight for group in self._optimizer.binary_groups for weight in group["params"]}
-        layers = [(name, one) for name, one in self._model.named_modules() if isinstance(one, BinaryLayer)]
+        layers = [(name, module) for name, module in self._model.named_modules() if isinstance(module, BinaryLayer)]
         return {layer: name or type(layer).__name__ for name, layer in layers if layer.weight in trained}
 
     def _steps(self) -> int:
@@ -165,8 +165,8 @@ class Monitor:
             if layer in self._heard and before.numel()
         ]
         self._forget()
-        for one in observations:
-            self._flips.setdefault(one.layer, []).append(one.figures["flip_rate"])
+        for observation in observations:
+            self._flips.setdefault(observation.layer, []).append(observation.figures["flip_rate"])
         if observations:
             self._callback(observations)
 

@@ -89,8 +89,8 @@ def distill(
                 wanted = answer(teacher, batch)
             optimizer.zero_grad()
             total = compare(answer(student, batch), wanted)
-            for one, other in inner:
-                total = total + relative_error(outputs[one], outputs[other]) / len(inner)
+            for ours, theirs in inner:
+                total = total + relative_error(outputs[ours], outputs[theirs]) / len(inner)
             total.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(total.detach())
@@ -139,7 +139,7 @@ def logit_loss(outputs: Any, wanted: Any) -> Tensor:
 
     Of a model's output that has `logits`, as in transformers, these count alone.
     """
-    ours, theirs = (getattr(one, "logits", one).log_softmax(-1).flatten(0, -2) for one in (outputs, wanted))
+    ours, theirs = (getattr(output, "logits", output).log_softmax(-1).flatten(0, -2) for output in (outputs, wanted))
     return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 

@@ -57,8 +57,8 @@ class Feedback:
 
         settle(0, len(weights))
         ranks = (values[:, torch.argsort(self._order), None] >= bounds).sum(2).flatten(0, 1)
-        found = [plane.gather(0, ranks).reshape(values.shape) for plane in signs[which].unbind(-1)]
-        return torch.stack(found, 1)
+        planes = [plane.gather(0, ranks).reshape(values.shape) for plane in signs[which].unbind(-1)]
+        return torch.stack(planes, 1)
 
 
 class Range:

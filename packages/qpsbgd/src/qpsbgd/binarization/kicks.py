@@ -95,8 +95,8 @@ class PlaneSearch:
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
-            found = local_search(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
-            return found, found @ self._couplings
+            lowered = local_search(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
+            return lowered, lowered @ self._couplings
         threshold = thresholds(self._reach, linear.abs().amax(1))
         fields = coupling_fields.add_(linear)
         parts = (part.numpy() for part in (self._couplings, fields, spins, threshold))

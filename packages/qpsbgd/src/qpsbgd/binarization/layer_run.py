@@ -147,7 +147,7 @@ class LayerRun:
             rows = self._repeatable_rows(layer, name, binary, note)
             most, targets = options.most_inputs, self.reference is not None
             wide = WideLayer(rows, weights, bits=binary.bits, most_inputs=most, centred=biased, targets=targets)
-            found, mean, target_mean = wide.fitted(effort), wide.mean, wide.target_mean
+            fit, mean, target_mean = wide.fitted(effort), wide.mean, wide.target_mean
         else:
             if weights.device.type == "cpu":
                 needed = 3 * groups * inputs**2 * weights.element_size()
@@ -159,17 +159,17 @@ class LayerRun:
             metrics = moments.metric(centred=biased)
             if self.reference is not None:
                 weights = target_weights(metrics, moments.cross(centred=biased), weights)
-            found = fitted(metrics, weights, bits=binary.bits, effort=effort)
+            fit = fitted(metrics, weights, bits=binary.bits, effort=effort)
             mean, target_mean = moments.mean, None if self.reference is None else moments.target_mean
         if target_mean is None:
-            bias = _own_bias(layer, mean, found)
+            bias = _own_bias(layer, mean, fit)
         else:
-            bias = target_mean - torch.einsum("gn,gnm->gm", mean, weights - found.errors)
-        fill(binary, layer, found, bias)
+            bias = target_mean - torch.einsum("gn,gnm->gm", mean, weights - fit.errors)
+        fill(binary, layer, fit, bias)
         self.changes.replace(layer, binary)
         self.passes.replaced(binary)
         took = time.monotonic() - start
-        return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
+        return LayerLoss(name, (groups * outputs, inputs), binary.bits, **fit.lost, seconds=took)
 
     def _fit_to_targets(self, layer: Any, name: str, note: Note) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
@@ -216,7 +216,7 @@ class LayerRun:
         drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
         def rows(targets: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
-            found, now = False, next(passes)
+            any_rows, now = False, next(passes)
             for number, batch in enumerate(self.passes.batches):
                 note(f"{name}: pass {now}, batch {number + 1} of {len(self.passes.batches)}")
                 if (seen := self.passes.seen(layer, number, sums=targets)) is None:
@@ -230,9 +230,9 @@ class LayerRun:
                 x = seen.x[mask]
                 every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
                 for part in torch.split(every, at_once) if len(every) else ():
-                    found = True
+                    any_rows = True
                     yield reader.plain_rows(x, part), None if wanted is None else reader.grad_rows(wanted[mask], part)
-            if not found:
+            if not any_rows:
                 raise ValueError(f"{name}: {NO_ROWS}")
 
         return rows

@@ -165,13 +165,13 @@ class Passes:
 
     def _calls(self, number: int) -> Counter[nn.Module]:
         """The same for one batch."""
-        found: Counter[nn.Module] = Counter()
+        calls: Counter[nn.Module] = Counter()
         running: list[nn.Module] = []
         read: set[nn.Module] = set()
         owners = {module._parameters.get("weight"): module for module in self._model.modules() if is_converted(module)}
 
         def count(module: nn.Module, *_: Any) -> None:
-            found[module] += 1
+            calls[module] += 1
             running.append(module)
 
         def compute(function: Any, args: Any, kwargs: Any) -> Any:
@@ -193,8 +193,8 @@ class Passes:
                     hooks.enter_context(module.register_forward_pre_hook(count))
                     hooks.enter_context(module.register_forward_hook(after))
             self.run(number)
-        found.update(read & set(found))
-        return found
+        calls.update(read & set(calls))
+        return calls
 
     def run(self, number: int) -> Any:
         """The model's output for one batch."""

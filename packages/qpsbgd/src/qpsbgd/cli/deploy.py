@@ -59,14 +59,14 @@ def deploy(
         check_folder(out)
     for file in [out / end for end in file_names(name, layout)] if to == "c" else [out]:
         check_new(file, force=force)
-    found = _load(model, trust_pickle=trust_pickle)
+    network = _load(model, trust_pickle=trust_pickle)
     if to == "c":
-        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout, ram=ram)))
+        say(str(to_c(network, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout, ram=ram)))
         return
     if to == "onnx":
-        to_onnx(found, out, input_shape=shape, weights=weights)
+        to_onnx(network, out, input_shape=shape, weights=weights)
     else:
-        pack(found, out, input_shape=shape)
+        pack(network, out, input_shape=shape)
     say(f"{out}: {out.stat().st_size:,} bytes")
 
 

@@ -54,14 +54,14 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
     """Check a recording's file, and say what it holds."""
     from qpsbgd_qubo.annealers.recordings import Recording
 
-    found = Recording(file)
-    header = found.header
+    content = Recording(file)
+    header = content.header
     chip = header.get("chip")
     facts = {
         "solver": header.get("solver", "?"),
         "chip": chip.get("name", "–") if isinstance(chip, dict) else "–",
-        "answers": len(found),
-        "QPU time": _time(found.qpu_seconds),
+        "answers": len(content),
+        "QPU time": _time(content.qpu_seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
     }
     for name, fact in facts.items():

@@ -15,14 +15,14 @@ def solvers() -> None:
         table.add_column(title, no_wrap=title != "what it does, or what is missing", overflow="fold")
     for name in SOLVERS:
         try:
-            found = solver_class(name)
+            kind = solver_class(name)
         except ImportError as error:
             table.add_row(Text(name, "bold"), _usable(False), Text(str(error)))
             continue
-        variants = found.variants()
+        variants = kind.variants()
         usable = not all(variants.values())
         missing = "" if usable or len(variants) > 1 else next(iter(variants.values()))
-        table.add_row(Text(name, "bold"), _usable(usable), Text(missing or (found.__doc__ or "").splitlines()[0]))
+        table.add_row(Text(name, "bold"), _usable(usable), Text(missing or (kind.__doc__ or "").splitlines()[0]))
         for variant, obstacle in variants.items() if len(variants) > 1 else ():
             table.add_row("", _usable(not obstacle), Text(f"{variant}: {obstacle}" if obstacle else variant))
     console.print(table)

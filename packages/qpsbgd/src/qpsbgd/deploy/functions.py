@@ -109,8 +109,8 @@ class _Functions:
             raise ValueError(
                 f"{self.name} must multiply a value by a constant matrix; write left @ right for two values"
             )
-        found = self.matmul(value, weight.T)
-        return found if bias is None else self._combined("add", found, bias)
+        product = self.matmul(value, weight.T)
+        return product if bias is None else self._combined("add", product, bias)
 
     def transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
         order = list(range(len(self._shape(value))))
@@ -157,7 +157,7 @@ class _Functions:
     def mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         if dim is None:
             raise ValueError(f"{self.name} must say which dimensions: x.mean((2, 3))")
-        axes = tuple(axis_of(self.name, one) for one in _listed((dim,)))
+        axes = tuple(axis_of(self.name, axis) for axis in _listed((dim,)))
         return self.builder.emit(Mean(self.name, axes, bool(keepdim)), value)
 
     def sum(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
@@ -168,7 +168,7 @@ class _Functions:
         if dim is None or isinstance(dim, Traced):
             raise ValueError(f"{self.name} must say which dimension: x.amax(2) or x.max(2)[0]")
         shape = self._shape(value)
-        axes = sorted({axis_of(self.name, one) % len(shape) for one in _listed((dim,))})
+        axes = sorted({axis_of(self.name, axis) % len(shape) for axis in _listed((dim,))})
         order = (*(at for at in range(len(shape)) if at not in axes), *axes)
         count = math.prod(shape[at] for at in axes)
         rows = Reshape(self.name, (math.prod(shape) // count, count))
@@ -198,20 +198,20 @@ class _Functions:
             return value[index]
         index = index if isinstance(index, tuple) else (index,)
         if ... in index:
-            at, named = index.index(...), len([one for one in index if one is not None]) - 1
+            at, named = index.index(...), len([part for part in index if part is not None]) - 1
             index = (*index[:at], *(slice(None),) * (1 + len(self._shape(value)) - named), *index[at + 1 :])
         if index[0] != slice(None):
             raise ValueError(f"{self.name} must take the whole batch: x[:, …]")
-        if len([one for one in index if isinstance(one, list) or (isinstance(one, Tensor) and one.ndim)]) > 1:
+        if len([part for part in index if isinstance(part, list) or (isinstance(part, Tensor) and part.ndim)]) > 1:
             raise ValueError(f"{self.name} must have at most one list of numbers; take one after the other: x[:, …][…]")
         axis = 0
-        for one in index[1:]:
-            rank = len(self._shape(value)) if isinstance(one, Tensor | list) else 0
-            if one is None:
+        for part in index[1:]:
+            rank = len(self._shape(value)) if isinstance(part, Tensor | list) else 0
+            if part is None:
                 value = self.unsqueeze(value, axis + 1)
-            elif one != slice(None):
-                value = self._part(value, axis, one)
-            axis += len(self._shape(value)) - rank + 1 if rank else one is None or isinstance(one, slice)
+            elif part != slice(None):
+                value = self._part(value, axis, part)
+            axis += len(self._shape(value)) - rank + 1 if rank else part is None or isinstance(part, slice)
         return value
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
@@ -227,10 +227,10 @@ class _Functions:
         if isinstance(index, Tensor) and index.dtype == torch.uint8:  # a mask, as torch still takes them
             index = index.bool()
         places = np.arange(size, dtype=np.int32)[index if isinstance(index, slice) else np.asarray(index)]
-        found = self.builder.emit(Take(self.name, axis, places.ravel()), value)
+        taken_values = self.builder.emit(Take(self.name, axis, places.ravel()), value)
         if places.ndim == 1:
-            return found
-        return self.builder.emit(Reshape(self.name, (*shape[:axis], *places.shape, *shape[axis + 1 :])), found)
+            return taken_values
+        return self.builder.emit(Reshape(self.name, (*shape[:axis], *places.shape, *shape[axis + 1 :])), taken_values)
 
     def index_select(self, value: Any, dim: int, index: Tensor) -> Traced:
         return self._part(value, axis_of(self.name, dim), index)

@@ -176,7 +176,7 @@ class GraphBuilder:
             norms.append(value)
             assert value.parent is not None
             value = value.parent
-        scales = [(one.name, *kinds.norm_scale(one.name, one.module)) for one in reversed(norms)]  # type: ignore[arg-type]
+        scales = [(norm.name, *kinds.norm_scale(norm.name, norm.module)) for norm in reversed(norms)]  # type: ignore[arg-type]
         axis: int | None = 0
         if value.sums is None:
             number, integer = self.real(value), False
@@ -185,7 +185,7 @@ class GraphBuilder:
             number, integer = value.sums, self._integer(value)
             gain, bias = kinds.gain_and_bias(value.name, value.module)
             layer = (value.name, gain * (1.0 if value.steps is None else value.steps.scale), bias)
-            if self._normed_rows(value, [one.module for one in norms]):
+            if self._normed_rows(value, [norm.module for norm in norms]):
                 number, integer = self._scale([layer], -1, number, needed=integer), False
             else:
                 axis = _axis(value.module, bool(norms))
@@ -231,8 +231,10 @@ class GraphBuilder:
         """The value of an activation as one operation with all since the layer before it; None without integer sums."""
         layer, between = _since_layer(value)
         pools = _placed_pools(between)
-        modules = [one.module for one in between if one.module is not None and not isinstance(one.operation, MaxPool)]
-        norms = [one for one in modules if isinstance(one, kinds.NORMS)]
+        modules = [
+            step.module for step in between if step.module is not None and not isinstance(step.operation, MaxPool)
+        ]
+        norms = [step for step in modules if isinstance(step, kinds.NORMS)]
         if self._normed_rows(layer, norms) or pools is None or layer.sums is None or not self._integer(layer):
             return None
         assert isinstance(layer.module, BinaryLayer)
@@ -254,9 +256,9 @@ class GraphBuilder:
 
     def _applied(self, waiting: Sequence[Traced], number: int) -> int:
         """The value behind modules that waited, pools or clips, of the value with a number."""
-        for one in waiting:
-            assert one.operation is not None
-            number = self._append(one.operation, number)
+        for step in waiting:
+            assert step.operation is not None
+            number = self._append(step.operation, number)
         return number
 
 
@@ -275,10 +277,10 @@ def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]
     A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes behind the
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
-    norms = [place for place, one in enumerate(between) if isinstance(one.module, kinds.NORMS)]
-    pools = [(place, one) for place, one in enumerate(between) if isinstance(one.operation, MaxPool)]
-    before = [one for place, one in pools if place < min(norms, default=0)]
-    after = [one for place, one in pools if place > max(norms, default=-1)]
+    norms = [place for place, step in enumerate(between) if isinstance(step.module, kinds.NORMS)]
+    pools = [(place, step) for place, step in enumerate(between) if isinstance(step.operation, MaxPool)]
+    before = [step for place, step in pools if place < min(norms, default=0)]
+    after = [step for place, step in pools if place > max(norms, default=-1)]
     return (before, after) if len(before) + len(after) == len(pools) else None
 
 

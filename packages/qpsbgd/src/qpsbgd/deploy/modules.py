@@ -203,8 +203,8 @@ def _ints(values: Sequence[Any]) -> Shape:
 def _pool_window(name: str, module: Any, shape: Shape | None) -> Window:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
     given = module.kernel_size, module.stride, module.padding, getattr(module, "dilation", 1)
-    size, stride, padding, gaps = (_sizes(one, dimensions) for one in given)
-    sides = tuple((one, one) for one in padding)
+    size, stride, padding, gaps = (_sizes(value, dimensions) for value in given)
+    sides = tuple((value, value) for value in padding)
     if module.ceil_mode:
         images = known(name, shape)[1:]
         sides = tuple(map(_up_to_the_last_pixel, images, size, stride, padding, gaps))

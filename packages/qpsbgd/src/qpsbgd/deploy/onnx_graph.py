@@ -180,7 +180,7 @@ class _Graph:
         bounds = [constant((bound - least) * unit) for bound in (operation.lows, operation.highs.astype(np.int64))]
         line = self.node("Min", [self.node("Max", [line, bounds[0]]), bounds[1]])
         steps = self.node("Cast", [self.node("Div", [line, self.constant(unit, np.int64)])], to=TensorProto.FLOAT)
-        found = self.node("Add", [steps, self.constant(least)])
+        results = self.node("Add", [steps, self.constant(least)])
         exceptions: dict[int, list[Any]] = {}
         for number, *one in reversed(operation.exceptions):
             exceptions.setdefault(number, []).append(one)
@@ -189,8 +189,8 @@ class _Graph:
             for number, one in zip(exceptions, ones, strict=True):
                 at[number], result[number] = one or (0.5, 0)
             hit = self.node("Equal", [x, constant(at, np.float32)])
-            found = self.node("Where", [hit, constant(result, np.float32), found])
-        return found
+            results = self.node("Where", [hit, constant(result, np.float32), results])
+        return results
 
     def _marked(self, x: str, steps: Steps) -> str:
         """Integers, marked as such for hardware compilers."""

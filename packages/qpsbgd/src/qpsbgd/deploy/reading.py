@@ -107,7 +107,11 @@ class _Tracer(fx.Tracer):
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """The forward as a function of its first argument alone; the others have their defaults."""
         first, *others = list(inspect.signature(root_fn).parameters.values())[1:]
-        needed = [one.name for one in others if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        needed = [
+            parameter.name
+            for parameter in others
+            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
         if needed:
             raise RefusedError(
                 f"the model must take one input, but it takes {', '.join(needed)}, too; deploy a module whose forward "
@@ -115,14 +119,14 @@ class _Tracer(fx.Tracer):
             )
 
         def forward(root: nn.Module, value: fx.Proxy) -> fx.Proxy:
-            found = root_fn(root, value)
-            if not isinstance(found, fx.Proxy):
-                raise RefusedError(_several(found))
+            result = root_fn(root, value)
+            if not isinstance(result, fx.Proxy):
+                raise RefusedError(_several(result))
             try:
-                self.result = self._value(found.node)
+                self.result = self._value(result.node)
             except ValueError as error:
                 raise RefusedError(str(error)) from error
-            return found
+            return result
 
         return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
 
@@ -207,7 +211,7 @@ class _Tracer(fx.Tracer):
         if not isinstance(args[0], Tensor):
             return
         kept = {tensor.untyped_storage().data_ptr() for tensor in (*self.root.parameters(), *self.root.buffers())}
-        if args[0].untyped_storage().data_ptr() in kept or any(isinstance(one, Traced) for one in tree_leaves(args)):
+        if args[0].untyped_storage().data_ptr() in kept or any(isinstance(leaf, Traced) for leaf in tree_leaves(args)):
             raise ValueError(f"{self._name(node)} changes a constant in place; write it as a new value")
 
     def _name(self, node: fx.Node) -> str:
@@ -229,15 +233,15 @@ class _Tracer(fx.Tracer):
             return self._builder.apply(target, module, args[0])
         name = self._name(node)
         given = tree_leaves((args, kwargs))
-        if not any(isinstance(one, Traced) for one in given):
-            return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
+        if not any(isinstance(leaf, Traced) for leaf in given):
+            return _constant(name, target, args, kwargs, batch=any(leaf is BATCH for leaf in given))
         return call_function(self._builder, name, target, args, kwargs)
 
 
 def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
     """The file and line of the user's code, as in "net.py:12"; empty where it is not known."""
-    found = [frame for frame in frames if not frame.filename.startswith(_OWN)]
-    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
+    users = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    return f"{Path(users[-1].filename).name}:{users[-1].lineno}" if users else ""
 
 
 def _several(found: Any) -> str:
@@ -266,7 +270,7 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
 
 def _check_encoder(encoder: nn.Module, *masks: Any) -> None:
     """Refuse what would not be torch's own encoder, or its layer, without masks."""
-    if any(one is not None and one is not False for one in masks):
+    if any(mask is not None and mask is not False for mask in masks):
         raise RefusedError(
             "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
             "F.scaled_dot_product_attention"

@@ -59,12 +59,12 @@ class LayerSums:
         factors, offsets = (np.rint(np.ldexp(values, shift)).astype(np.int64) for values in (slopes, starts))
         exceptions = []
         for unit, sign in enumerate(np.where(flipped, -1, 1).tolist()):
-            own, factor, offset = boundaries[:, unit], int(factors[unit]), int(offsets[unit])
+            edges, factor, offset = boundaries[:, unit], int(factors[unit]), int(offsets[unit])
             for k in np.flatnonzero(inner[:, unit]).tolist():
                 first = -((offset - (int(wanted[k]) << shift)) // factor)  # the line's own boundary
-                between = range(min(first, int(own[k])), max(first, int(own[k])))
+                between = range(min(first, int(edges[k])), max(first, int(edges[k])))
                 exceptions += [
-                    (unit, sign * s, steps.low + int((own <= s).sum())) for s in between if abs(s) <= self.most
+                    (unit, sign * s, steps.low + int((edges <= s).sum())) for s in between if abs(s) <= self.most
                 ]
                 if len(exceptions) > _MOST_EXCEPTIONS:
                     raise ValueError(
@@ -110,8 +110,8 @@ class LayerSums:
                     output = module(output)
             if not output.isfinite().all():
                 raise ValueError(f"{self.name}: gain, bias or batch norm are not finite; train the model again")
-            found: Array = activation(output).cpu().numpy()
-        return found if found.ndim == 2 else found[0].T
+            results: Array = activation(output).cpu().numpy()
+        return results if results.ndim == 2 else results[0].T
 
 
 def steps_of(activation: QuantActivation) -> Steps:
@@ -153,8 +153,8 @@ def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]
     with np.errstate(invalid="ignore"):  # units without boundaries
         for _ in range(100):
             thirds = [low + (high - low) * share for share in (0.382, 0.618)]
-            one, two = (slopes - (most - least) for slopes in thirds for least, most in (ends(slopes),))
-            low, high = np.where(one < two, thirds[0], low), np.where(one < two, high, thirds[1])
+            left, right = (slopes - (most - least) for slopes in thirds for least, most in (ends(slopes),))
+            low, high = np.where(left < right, thirds[0], low), np.where(left < right, high, thirds[1])
         slopes = (low + high) / 2
         least, most = ends(slopes)
         return slopes, (least + most + slopes) / 2

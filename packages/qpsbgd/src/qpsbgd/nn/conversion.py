@@ -124,7 +124,7 @@ def copied(model: nn.Module) -> nn.Module:
 def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
     known = {name for name, _ in model.named_modules()}
     for name, module in model.named_modules():
-        known |= {f"{name}.{own}".removeprefix(".") for own in _own_parameters(module)}
+        known |= {f"{name}.{parameter}".removeprefix(".") for parameter in _own_parameters(module)}
     if unknown := sorted(set(skip) - known):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
 
@@ -166,8 +166,8 @@ def _reason_to_stay(name: str, module: nn.Module, uses: Counter[nn.Parameter], s
     if isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
         return f"{kind} has no binary form"
     shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
-    matrices = [own for own, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
-    held = [own for own in matrices if f"{name}.{own}".removeprefix(".") not in skip]
+    matrices = [parameter for parameter, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
+    held = [parameter for parameter in matrices if f"{name}.{parameter}".removeprefix(".") not in skip]
     if held and isinstance(module, torch.jit.ScriptModule):
         return "its code is fixed by TorchScript; pass the model as it was before"
     return f"{kind} holds {', '.join(held)} itself" if held else ""
@@ -283,9 +283,9 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
                 binary.scale.mul_((sizes / (binary.gain * levels.mean(1)))[:, None])
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias).requires_grad_(bias.requires_grad)
-    for own in (binary.weight, binary.scale):
-        if own is not None:
-            own.requires_grad_(parameter.requires_grad)
+    for p in (binary.weight, binary.scale):
+        if p is not None:
+            p.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
 
 

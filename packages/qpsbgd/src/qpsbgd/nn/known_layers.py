@@ -19,8 +19,8 @@ KNOWN: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
 def layers_of(parameters: Iterable[Tensor]) -> list[BinaryLayer]:
     """The binary layers whose weights are among the parameters, in their order."""
     places = {parameter: place for place, parameter in enumerate(parameters)}
-    found = [layer for layer in list(KNOWN) if layer._parameters.get("weight") in places]
-    return sorted(found, key=lambda layer: places[layer.weight])
+    layers = [layer for layer in list(KNOWN) if layer._parameters.get("weight") in places]
+    return sorted(layers, key=lambda layer: places[layer.weight])
 
 
 @torch.library.custom_op("qpsbgd::watched", mutates_args=())

@@ -144,7 +144,7 @@ class BinaryLayer(nn.Module, ABC):
             return self.scale
         sizes = self.weight.detach().reshape(self.weight.shape[0], self.bits, -1).abs().mean(-1)
         if self.bits > 1:
-            sizes = torch.stack([c * one for c, one in zip(self.coefficients, sizes.unbind(1), strict=True)], 1)
+            sizes = torch.stack([c * size for c, size in zip(self.coefficients, sizes.unbind(1), strict=True)], 1)
         return self.unit * sizes
 
     def forward(self, x: Tensor) -> Tensor:

@@ -107,10 +107,10 @@ def summary(
     seen: set[nn.Parameter] = set()
     rows = []
     for name, module in model.named_modules():
-        own = [p for p in module.parameters(recurse=False) if p not in seen]
-        seen.update(own)
-        if own:
-            rows.append(_row(name, module, own, work.get(module)))
+        parameters = [p for p in module.parameters(recurse=False) if p not in seen]
+        seen.update(parameters)
+        if parameters:
+            rows.append(_row(name, module, parameters, work.get(module)))
     return ModelSummary(tuple(rows))
 
 
@@ -130,17 +130,17 @@ def _bits(module: nn.Module) -> int:
 
 def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Module, int]:
     """Multiply-adds of the layers that one forward pass calls: one per weight and row, a sample or a patch."""
-    found: dict[nn.Module, int] = {}
+    counts: dict[nn.Module, int] = {}
 
     def count(module: nn.Module, _: Any, output: Tensor) -> None:
         weight: Any = module.weight
-        found[module] = found.get(module, 0) + output.numel() * weight[0].numel() // _bits(module)
+        counts[module] = counts.get(module, 0) + output.numel() * weight[0].numel() // _bits(module)
 
     kinds = (BinaryLayer, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     counted = [module for module in model.modules() if isinstance(module, kinds)]
     with evaluation_mode(model), torch.no_grad(), forward_hooks(counted, count):
         model(*arguments)
-    return found
+    return counts
 
 
 def _cells(row: LayerSummary) -> tuple[str, ...]:

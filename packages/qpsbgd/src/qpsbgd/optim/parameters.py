@@ -69,15 +69,15 @@ def check_weights(layers: Iterable[BinaryLayer], ranks: int) -> None:
     for layer in layers:
         if is_sharded(layer.weight):
             check_shards(layer, ranks)
-        own = isinstance(layer._parameters.get("weight"), nn.Parameter)
+        is_parameter = isinstance(layer._parameters.get("weight"), nn.Parameter)
         computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
         # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
-        if getattr(layer.weight, "_fsdp_flattened", False) or not (own or computed):
+        if getattr(layer.weight, "_fsdp_flattened", False) or not (is_parameter or computed):
             raise TypeError(
                 f"the weight of {layer} is a view of a flat parameter, as FullyShardedDataParallel makes it; use "
                 "torch.distributed.fsdp.fully_shard or DistributedDataParallel instead"
             )
-        if not own:
+        if not is_parameter:
             raise TypeError(
                 f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, prune or "
                 "a parametrization; undo it, as by torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"

@@ -206,7 +206,7 @@ def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict
         is_scale = scale is not None and p in scales
         factor = scale * scales[p] if is_scale else vector if p.ndim < 2 else 1.0
         parts.setdefault(factor, []).append(p)
-    return [{**group, "params": own, "lr": group["lr"] * factor} for factor, own in parts.items()]
+    return [{**group, "params": members, "lr": group["lr"] * factor} for factor, members in parts.items()]
 
 
 def _state_of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:

@@ -35,10 +35,10 @@ class Ranks:
 
     def all_gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked in their order."""
-        own = values.to(_place(values.device)).contiguous()
-        parts = [torch.empty_like(own) for _ in range(self.size)]
-        with self._exchange(own):
-            dist.all_gather(parts, own)
+        sent = values.to(_place(values.device)).contiguous()
+        parts = [torch.empty_like(sent) for _ in range(self.size)]
+        with self._exchange(sent):
+            dist.all_gather(parts, sent)
         return torch.stack(parts).to(values.device)
 
     def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
@@ -49,19 +49,19 @@ class Ranks:
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum of the tensors of all ranks."""
-        own = values.to(_place(values.device), copy=True).contiguous()
-        with self._exchange(own):
-            dist.all_reduce(own)
-        return own.to(values.device)
+        sent = values.to(_place(values.device), copy=True).contiguous()
+        with self._exchange(sent):
+            dist.all_reduce(sent)
+        return sent.to(values.device)
 
     def gather_rows(self, rows: Sequence[Tensor]) -> list[Tensor]:
         """Rows (B, …) of all ranks one after the other, per given tensor; ranks may have different numbers of them."""
         if self.size == 1 or not rows:
             return list(rows)
-        counts = self.all_gather(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
+        counts = self.all_gather(torch.tensor([len(part_rows) for part_rows in rows], dtype=torch.int64)).T.tolist()
         gathered = []
-        for own, all_counts in zip(rows, counts, strict=True):
-            everyone = self._all_gather_padded(own, max(all_counts))
+        for part_rows, all_counts in zip(rows, counts, strict=True):
+            everyone = self._all_gather_padded(part_rows, max(all_counts))
             gathered.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
         return gathered
 

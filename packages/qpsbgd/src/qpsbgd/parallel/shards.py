@@ -123,7 +123,7 @@ def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) 
     load(state, checkpoint_id=folder)
     model.load_state_dict(state["model"])
     # The checkpoint has texts as keys.
-    optimizer.load_state_dict({**state["optimizer"], "state": {int(number): own for number, own in kept.items()}})
+    optimizer.load_state_dict({**state["optimizer"], "state": {int(number): entry for number, entry in kept.items()}})
 
 
 def _memory_for(stored: Any, weight: Any, dims: Mapping[str, int], name: str) -> Tensor | None:

@@ -181,7 +181,7 @@ class SystemProjection(Projection):
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""
-        return self.solve([self.system(one) for one in inputs])
+        return self.solve([self.system(layer_inputs) for layer_inputs in inputs])
 
     @abstractmethod
     def solve(self, systems: Sequence[System]) -> list[Direction]:
@@ -280,8 +280,8 @@ def invert(systems: Sequence[System]) -> None:
         if not group[0].sure and bool(failed.any() | ~matrices.isfinite().all()):
             continue  # one by one, `System.inverse` says which
         inverses = torch.split(_inverse_of(factors), [system.blocks.count for system in group])
-        for system, own in zip(group, inverses, strict=True):
-            system.state.inverse = own
+        for system, part in zip(group, inverses, strict=True):
+            system.state.inverse = part
 
 
 def _inverse_of(factor: Tensor) -> Tensor:

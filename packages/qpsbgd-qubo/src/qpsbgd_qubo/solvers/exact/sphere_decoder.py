@@ -54,18 +54,18 @@ def prove(couplings: Array, linear: Array, spins: Array, *, node_limit: int, sto
     """Good `spins` (n,) of one problem, int8, brought to the optimum, and whether that was done within the limits."""
     factor = range_factor(couplings, linear)
     couplings, linear = couplings * factor, linear[None] * factor
-    fixed, found = np.empty_like(linear), spins[None].astype(np.float64)
+    fixed, decoded = np.empty_like(linear), spins[None].astype(np.float64)
     kernels.fix_dominated(couplings, linear, fixed, stop, 1)
     shift = least_shift(couplings / 2)
     assert shift is not None
     trying = exhaustion_work(len(spins))
-    nodes = decode(couplings, linear, fixed, found, shift, min(node_limit, trying), stop)
+    nodes = decode(couplings, linear, fixed, decoded, shift, min(node_limit, trying), stop)
     proven = bool(nodes[0] >= 0)
     if not proven and trying <= node_limit and not stop[0]:  # its bounds are too weak
         best = np.empty(len(spins))
         if proven := bool(kernels.exhaust(couplings, linear[0], best, stop, thread_count())):
-            found[0] = best
-    return found[0].astype(np.int8), proven
+            decoded[0] = best
+    return decoded[0].astype(np.int8), proven
 
 
 def exhaustion_work(open_spins: int) -> int:

@@ -86,12 +86,12 @@ class Dimod(Solver):
     @classmethod
     def variants(cls) -> dict[str, str]:
         """Every named sampler, and what is missing to use it here."""
-        found = {f"sampler={name}": "" for name in SAMPLERS}
+        obstacles = {f"sampler={name}": "" for name in SAMPLERS}
         try:
             _openjij()
         except (ImportError, RuntimeError) as error:
-            found["sampler=openjij"] = str(error)
-        return found
+            obstacles["sampler=openjij"] = str(error)
+        return obstacles
 
     def _solve(self, family: QuboFamily) -> Solution:
         with self._open() as sampler:

@@ -101,10 +101,10 @@ class Gurobi(Solver):
             for column in range(family.num_columns):
                 left = (end - time.monotonic()) / (family.num_columns - column)
                 model.Params.TimeLimit = 0.0 if stop[0] else min(max(left, 0.0), GRB.INFINITY)
-                found, bound = _solve_column(model, bits, form=form, column=column)
-                energy = form.energy(found, column)
+                answer, bound = _solve_column(model, bits, form=form, column=column)
+                energy = form.energy(answer, column)
                 gap = max(0.0, energy - bound)
-                spins.append(2 * found - 1)
+                spins.append(2 * answer - 1)
                 gaps.append(gap / max(abs(energy), ROUNDING))
                 optimal = model.Status == GRB.OPTIMAL and gap <= ROUNDING * max(1.0, abs(energy))
                 proven.append(optimal and form.is_narrow(column))
@@ -159,8 +159,8 @@ def _solve_column(
     model.optimize()
     if model.Status == GRB.INTERRUPTED:
         signal.raise_signal(signal.SIGINT)  # Gurobi has caught it: for Python's handler, which raises or lets go on
-    found = np.round(bits.X) if model.SolCount else first
-    return found, model.ObjBound if model.ObjBound > -GRB.INFINITY else -math.inf
+    answer = np.round(bits.X) if model.SolCount else first
+    return answer, model.ObjBound if model.ObjBound > -GRB.INFINITY else -math.inf
 
 
 @contextmanager

@@ -69,21 +69,21 @@ class OneHot:
         if spins is None:
             drawn = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1
             spins = np.where(self.bases >= 0, np.int8(-1), drawn)
-        found = spins.copy()
+        annealed = spins.copy()
         chains = max(1, round(sweeps / SWEEPS))
         length = max(1, sweeps // chains)
         temperatures = self.kernel.scale * np.concatenate([np.geomspace(max(hot, COLD), COLD, length), np.zeros(3)])
         state = int(generator.integers(1, 2**63, dtype=np.uint64))
         sites = np.arange(n, dtype=np.int32) if sites is None else sites
-        kernels.anneal_groups(self.kernel, found, sites, temperatures, chains, fresh, state, stop)
-        return found
+        kernels.anneal_groups(self.kernel, annealed, sites, temperatures, chains, fresh, state, stop)
+        return annealed
 
     def tabu_search(self, spins: Array, *, sweeps: int, seed: int, stop: Array) -> Array:
         """The lowest spins met by tabu moves within groups from `spins`, as long as so many sweeps take."""
-        generator, found = np.random.default_rng(seed), spins.copy()
+        generator, lowest = np.random.default_rng(seed), spins.copy()
         state, tenure = int(generator.integers(1, 2**63, dtype=np.uint64)), int(generator.choice(TENURES))
-        kernels.tabu_groups(self.kernel, found, MOVES_PER_SWEEP * sweeps, tenure, state, stop)
-        return found
+        kernels.tabu_groups(self.kernel, lowest, MOVES_PER_SWEEP * sweeps, tenure, state, stop)
+        return lowest
 
 
 @np.errstate(over="ignore")  # a row without positive couplings, and negative ones far beyond them

@@ -90,9 +90,9 @@ class PoolSearch:
         self.last_sweeps = sweeps
         tasks = [self._draw_move() for _ in range(self.workers)]
         before = self.best[1] if self.pool else np.inf
-        found = list(run(lambda task: self._make_move(*task, sweeps=sweeps), tasks))
+        answers = list(run(lambda task: self._make_move(*task, sweeps=sweeps), tasks))
         doubted = self.problem.groups if self.rounds == DOUBT else None
-        for (kind, base, _, _), answer in zip(tasks, found, strict=True):
+        for (kind, base, _, _), answer in zip(tasks, answers, strict=True):
             if doubted is not None and answer[1] >= before:
                 continue  # not one for the pool, whose answers keep the groups
             gain = self._add_to_pool(base, answer)
@@ -100,7 +100,7 @@ class PoolSearch:
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
-        lowest = min(found, key=itemgetter(1))
+        lowest = min(answers, key=itemgetter(1))
         if doubted is not None and lowest[1] < before and not doubted.satisfied_by(lowest[0]):
             self.shares, self.gains = np.ones(len(self.moves)), np.full(len(self.moves), np.nan)
         distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}

@@ -71,15 +71,15 @@ class Portfolio(ModelSolver):
             model = model.to_dense()
         if isinstance(model, QuboFamily) and n <= TRY_OUT_UP_TO:
             return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
-        found = self._search_all(model, begin)
-        if any(rounds == 0 and not proven for _, proven, rounds in found):
+        results = self._search_all(model, begin)
+        if any(rounds == 0 and not proven for _, proven, rounds in results):
             warnings.warn(
                 "the time limit left no time for a search: the answer is where single flips led, or where they began; "
                 "give it more time",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        spins, proven, rounds = zip(*found, strict=True)
+        spins, proven, rounds = zip(*results, strict=True)
         return np.stack(spins, axis=1), np.array(proven), {"solver": "portfolio", "rounds": sum(rounds)}
 
     def _search_all(self, model: SparseIsing | QuboFamily, begin: float) -> list[tuple[Array, bool, int]]:
@@ -167,8 +167,8 @@ def _tried(model: QuboFamily) -> Array:
     """The best of all spins, (n, m)."""
     couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
     spins = np.empty_like(linear)
-    for column, found in zip(linear, spins, strict=True):
-        kernels.exhaust(couplings, column, found, NEVER, 1)
+    for column, best in zip(linear, spins, strict=True):
+        kernels.exhaust(couplings, column, best, NEVER, 1)
     return spins.T.astype(np.int8)
 
 

@@ -151,8 +151,8 @@ class DenseSearchProblem(SearchProblem):
         limits = (100 * len(spins) + moves, moves, tenure, seed)
         flips = np.empty(1, np.int64)
         kernels.search(self.couplings, fields[None], spins[None], self.threshold, flips, *limits, stop, 1)
-        found = spins.astype(np.int8)
-        return found, self._energy(found)
+        lowered = spins.astype(np.int8)
+        return lowered, self._energy(lowered)
 
     def _fields(self, spins: Array) -> Array:
         fields = np.empty_like(self.rounded_linear)
