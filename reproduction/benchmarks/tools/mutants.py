@@ -1,0 +1,288 @@
+"""Do the tests notice wrong code? Small changes of lines that are new, one at a time, each against the tests that reach it.
+
+    nice python reproduction/benchmarks/tools/mutants.py --since d83c8907 --seed 7 --sample 300
+    nice python reproduction/benchmarks/tools/mutants.py --again      what nobody noticed, against today's tests
+
+Candidates are the lines of packages/*/src that git blames on commits after `--since`, without messages of errors,
+annotations, texts (but C in deploy/c_*.py) and `zip(strict=)`. A first run of all quick tests records which functions each test calls. A change is
+noticed if one of the tests fails or does not end that call its function, its file's own first, then the shortest, for
+at most `--seconds`. Everything happens in a copy of the sources; a run that is stopped goes on where it stood
+(`--work`). Writes reproduction/results/mutants_new.json with all changes that nobody noticed.
+"""
+
+import argparse
+import ast
+import copy
+import json
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from qpsbgd_paper.framework.result_files import write_json
+
+ROOT = Path(__file__).parents[3]
+OUT = ROOT / "reproduction" / "results" / "mutants_new.json"
+FORKS = multiprocessing.get_context("fork")
+QUIET = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+HEAVY = "torch numpy hypothesis scipy.sparse dimod dwave.system onnx onnxruntime sklearn.base networkx safetensors.numpy"
+GPU = {"chains_triton", "kernels_triton", "cuda_graph", "gpu_annealing"}
+BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
+SWAPS = {a: b for pair in BOTH_WAYS for a, b in (pair, pair[::-1])}
+SWAPS |= {ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add, ast.Pow: ast.Mult}
+IN_C = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " + ": " - ", " - ": " + ", " * ": " + "}
+
+
+def changed(node, c_text):
+    """The node in its wrong form; None where it has none."""
+    wrong = copy.copy(node)
+    match wrong:
+        case ast.Raise():
+            return ast.Pass()
+        case ast.Compare(ops=[operator]) if type(operator) in SWAPS:
+            wrong.ops = [SWAPS[type(operator)]()]
+        case ast.BoolOp(op=operator) | ast.BinOp(op=operator) if type(operator) in SWAPS:
+            wrong.op = SWAPS[type(operator)]()
+        case ast.UnaryOp(op=ast.Not() | ast.USub()):
+            return wrong.operand
+        case ast.Constant(value=bool()):
+            wrong.value = not wrong.value
+        case ast.Constant(value=int() | float()):
+            wrong.value = wrong.value + 1
+        case ast.Constant(value=str() as text) if c_text and (operator := re.search(r" ([<>]=?|[-+*]) ", text)):
+            wrong.value = text[: operator.start()] + IN_C[operator.group()] + text[operator.end() :]
+        case ast.If() | ast.While() | ast.IfExp():
+            wrong.test = ast.UnaryOp(ast.Not(), wrong.test)
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            wrong.value = ast.Constant(None)
+        case _:
+            return None
+    return wrong
+
+
+def sites(tree, *, c_text):
+    """Every node that can be changed, and the function whose call runs it (None: an import does)."""
+
+    def walk(node, function):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if (isinstance(node, ast.JoinedStr) and not c_text) or (isinstance(node, ast.keyword) and node.arg == "strict"):
+            return
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+            return
+        if changed(node, c_text) is not None:
+            yield node, function
+        if isinstance(node, ast.Raise):
+            return
+        called = node.body if isinstance(node, ast.FunctionDef) else ()
+        skipped = [*getattr(node, "decorator_list", ()), *(getattr(node, n, None) for n in ("annotation", "returns"))]
+        for child in ast.iter_child_nodes(node):
+            if child not in skipped:
+                yield from walk(child, node if child in called else function)
+
+    return list(walk(tree, None))
+
+
+class Replace(ast.NodeTransformer):
+    def __init__(self, node, wrong):
+        self.node, self.wrong = node, ast.copy_location(wrong, node)
+
+    def visit(self, node):
+        return self.wrong if node is self.node else self.generic_visit(node)
+
+
+def mutant(file, number, work):
+    """The change of a file with this number: as reports show it, the changed source, the called function's line."""
+    text, c_text = file.read_text(), file.stem.startswith("c_")
+    tree = ast.parse(text)
+    node, function = sites(tree, c_text=c_text)[number]
+    wrong = changed(node, c_text)
+    was, became = (ast.unparse(form).splitlines()[0][:100] for form in (node, wrong))
+    shown = {"file": str(file.relative_to(work)), "line": node.lineno}
+    shown |= {"code": text.splitlines()[node.lineno - 1].strip(), "was": was, "became": became}
+    begin = function and min([function.lineno, *(d.lineno for d in function.decorator_list)])
+    return shown, ast.unparse(ast.fix_missing_locations(Replace(node, wrong).visit(tree))), begin
+
+
+def new_lines(file, since):
+    """Numbers of a file's lines that commits after `since` wrote, moved lines not counted."""
+    command = ["git", "blame", "-s", "-w", "-M", "-C", f"{since}..HEAD", "--", str(file)]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {number for number, line in enumerate(lines, 1) if not line.startswith("^")}
+
+
+class Reach:
+    """A pytest plugin: which functions of the packages each test calls, how long it takes, whether it passes."""
+
+    def __init__(self, work):
+        self.source, self.tests = re.compile(rf"{work}/packages/[^/]+/src/").match, {}
+
+    def trace(self, frame, event, argument):
+        code = frame.f_code
+        if code not in self.seen:
+            self.seen[code] = bool(self.source(code.co_filename)) and code.co_name != "<module>"
+
+    def pytest_runtest_protocol(self, item, nextitem):
+        self.seen, self.failed, self.begin = {}, False, time.perf_counter()
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logreport(self, report):
+        self.failed |= report.failed
+
+    def pytest_runtest_logfinish(self, nodeid):
+        sys.settrace(None)
+        threading.settrace(None)
+        calls = sorted({(code.co_filename, code.co_firstlineno) for code, ours in self.seen.items() if ours})
+        self.tests[nodeid] = {"seconds": time.perf_counter() - self.begin, "failed": self.failed, "calls": calls}
+
+
+def in_fork(function, log, patience):
+    """What a function returns in a fork of this process with its output in a log; None if it does not end in time."""
+    here, there = FORKS.Pipe(duplex=False)
+
+    def work():
+        os.setsid()
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        there.send(function())
+        os._exit(0)
+
+    child = FORKS.Process(target=work)
+    child.start()
+    there.close()
+    try:
+        answer = here.recv() if here.poll(patience) else None
+    except EOFError:
+        answer = None
+    try:
+        os.killpg(child.pid, 9)
+    except ProcessLookupError:
+        child.kill()
+    child.join()
+    return answer
+
+
+def reached(work):
+    """Node → seconds, functions called and whether it failed, of all quick tests; kept in a file per test file."""
+    for folder in sorted((work / "packages").glob("*/tests")):
+        for file in sorted(folder.rglob("test_*.py")):
+            kept = work / "reach" / f"{folder.parent.name}-{file.relative_to(folder)}.json".replace("/", "-")
+            if not kept.exists():
+
+                def run(file=file):
+                    plugin = Reach(work)
+                    pytest.main([*QUIET, str(file)], plugins=[plugin])
+                    return plugin.tests
+
+                kept.parent.mkdir(exist_ok=True)
+                kept.write_text(json.dumps(in_fork(run, work / "log", 900) or {}))
+    return {node: test for kept in (work / "reach").iterdir() for node, test in json.loads(kept.read_text()).items()}
+
+
+def chosen(tests, file, begin, limit):
+    """The tests that a change may fail, for so many seconds: the file's own, then the shortest first."""
+    passing = {node: test for node, test in tests.items() if not test["failed"]}
+    calls = {node for node, test in passing.items() if any(f == str(file) and begin in (None, n) for f, n in test["calls"])}
+    nodes, seconds = [], 0.0
+    for node in sorted(calls or passing, key=lambda n: (f"/test_{file.stem}.py::" not in n, passing[n]["seconds"])):
+        if not nodes or seconds + passing[node]["seconds"] < limit:
+            seconds += passing[node]["seconds"]
+            nodes.append(node)
+    return nodes, seconds
+
+
+def noticed(file, source, nodes, seconds, log):
+    """What notices a change of a file: the last line of the tests' output; None if they pass."""
+    text, times = file.read_text(), file.stat()
+    file.write_text(source)
+    try:
+        code = in_fork(lambda: int(pytest.main([*QUIET, "-x", *nodes])), log, 60 + 6 * seconds)
+    finally:
+        file.write_text(text)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    failed = re.findall(r"^FAILED (\S+)|^ERROR (\S+)", log.read_text(errors="replace"), re.MULTILINE)
+    return None if code == 0 else str(failed[0][0] or failed[0][1]) if failed else f"ended with {code}"
+
+
+def copied(work):
+    """Copy what is committed, with the kernels that are installed, and import from there from now on."""
+    if not work.exists():
+        work.mkdir(parents=True)
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "x", "-C", work], input=archive, check=True)
+        for kernels in ROOT.glob("packages/*/src/*/kernels/*.so"):
+            (work / kernels.relative_to(ROOT)).write_bytes(kernels.read_bytes())
+    os.chdir(work)
+    sources = [str(path) for path in sorted(work.glob("packages/*/src"))]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*sources, str(work / "reproduction" / "src")])
+    for name in [name for name in sys.modules if name.startswith("qpsbgd")]:
+        del sys.modules[name]
+    sys.path[:0] = sources
+    for name in HEAVY.split():
+        import_module(name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--since", default="d83c8907")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=40, help="of tests per change")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
+    parser.add_argument("--again", action="store_true")
+    options = parser.parse_args()
+    copied(options.work)
+    work, tests = options.work, reached(options.work)
+    failing = sorted(node for node, test in tests.items() if test["failed"])
+    print(f"{len(tests)} tests, unchanged failing: {failing}", flush=True)
+    sys.dont_write_bytecode = True  # two changes of a file may have the same size and time
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    candidates = []
+    for file in sorted(work.glob("packages/*/src/**/*.py")):
+        fresh = set() if file.stem in GPU else new_lines(file.relative_to(work), options.since)
+        nodes = sites(ast.parse(file.read_text()), c_text=file.stem.startswith("c_"))
+        candidates += [(file, number) for number, (node, _) in enumerate(nodes) if node.lineno in fresh]
+    sample = random.Random(options.seed).sample(candidates, options.sample)
+    content = json.loads(OUT.read_text()) if options.again else {}
+    open_still = [{key: one[key] for key in ("file", "code", "was", "became")} for one in content.get("survivors", [])]
+    lines, begin = work / "outcomes.jsonl", time.monotonic()
+    done = {} if options.again or not lines.exists() else dict(map(json.loads, lines.read_text().splitlines()))
+    outcomes = []
+    for count, (file, number) in enumerate(candidates if options.again else sample):
+        shown, source, first = mutant(file, number, work)
+        if options.again and {key: shown[key] for key in ("file", "code", "was", "became")} not in open_still:
+            continue
+        if str(count) not in done:
+            seen = noticed(file, source, *chosen(tests, file, first, options.seconds), work / "log")
+            done[str(count)] = seen
+            with lines.open("a") as out:
+                out.write(json.dumps([str(count), seen]) + "\n")
+            print(count, seen, "" if seen else shown, flush=True)
+        outcomes.append((shown, done[str(count)]))
+    print(f"{sum(seen is not None for _, seen in outcomes)} of {len(outcomes)} changes noticed")
+    if options.again:
+        return
+    names = Counter(shown["file"] for shown, _ in outcomes)
+    kept = Counter(shown["file"] for shown, seen in outcomes if seen)
+    facts = {"seed": options.seed, "since": options.since, "candidates": len(candidates), "tried": len(outcomes)}
+    facts |= {"noticed": kept.total(), "seconds of tests per change": options.seconds}
+    facts |= {"minutes": round((time.monotonic() - begin) / 60, 1), "tests that fail unchanged": failing}
+    facts["files"] = {name: [kept[name], count] for name, count in sorted(names.items())}
+    facts["survivors"] = sorted((s for s, seen in outcomes if not seen), key=lambda s: (s["file"], s["line"]))
+    write_json(OUT, facts)
+
+
+if __name__ == "__main__":
+    main()
