@@ -33,7 +33,19 @@ from qpsbgd_paper.framework.result_files import write_json
 ROOT = Path(__file__).parents[3]
 OUT = ROOT / "reproduction" / "results" / "mutants_new.json"
 FORKS = multiprocessing.get_context("fork")
-QUIET = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+QUIET = [
+    "-q",
+    "--no-header",
+    "--tb=line",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-c",
+    "pyproject.toml",
+    "-m",
+    "not slow",
+]
 HEAVY = "torch numpy scipy.sparse dimod dwave.system onnx onnxruntime sklearn.base networkx safetensors.numpy"
 GPU = {"chains_triton", "kernels_triton", "cuda_graph", "gpu_annealing"}
 TESTS = {
@@ -295,6 +307,8 @@ def noticed(file, source, nodes, seconds, log):
     finally:
         file.write_text(text)
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if code in (3, 4, 5):
+        raise SystemExit(f"pytest cannot run {nodes[:3]}:\n{log.read_text(errors='replace')[-2000:]}")
     failed = re.findall(r"^FAILED (\S+)|^ERROR (\S+)", log.read_text(errors="replace"), re.MULTILINE)
     return None if code == 0 else str(failed[0][0] or failed[0][1]) if failed else f"ended with {code}"
 
