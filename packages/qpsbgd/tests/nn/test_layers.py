@@ -35,8 +35,24 @@ def inputs():
 either_layer = pytest.mark.parametrize("make", [linear, convolution])
 
 
-def test_sign_is_plus_one_at_zero():
-    assert sign(torch.tensor([-2.0, -0.0, 0.0, 0.5])).tolist() == [-1, 1, 1, 1]
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_sign_is_plus_one_at_zero_and_exact_for_the_smallest_and_largest_numbers(dtype):
+    limits = torch.finfo(dtype)
+    sizes = torch.tensor(
+        [0.0, limits.smallest_normal * limits.eps, limits.tiny, 0.5, 1.0, limits.max, math.inf], dtype=dtype
+    )
+    assert sign(sizes).tolist() == [1] * 7
+    assert sign(-sizes).tolist() == [1] + [-1] * 6
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("scale", [None, "learned", "magnitude"])
+@pytest.mark.parametrize("bits", [1, 2])
+def test_a_latent_weight_of_nan_makes_its_unit_nan_as_in_torchs_own_layer(bits, scale, train):
+    layer = BinaryLinear(4, 3, bits=bits, scale=scale, bias=True).train(train)
+    with torch.no_grad():
+        layer.weight[1].reshape(-1)[2] = math.nan
+    assert layer(torch.randn(2, 4)).isnan().tolist() == [[False, True, False]] * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

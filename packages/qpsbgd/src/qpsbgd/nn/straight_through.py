@@ -8,8 +8,9 @@ from torch.autograd import forward_ad
 
 
 def sign(latent: Tensor) -> Tensor:
-    """The signs ±1, with +1 for zero; the gradient passes straight through."""
-    return straight_through(torch.where(latent.detach() >= 0, 1.0, -1.0).to(latent.dtype), latent)
+    """The signs ±1, with +1 for zero and NaN for NaN; the gradient passes straight through."""
+    # ⌊x⌋ within −1 and 0, times 2, plus 1. `torch.where(x >= 0, 1, -1)` takes twice as long on a CPU, and −1 for NaN.
+    return straight_through(latent.detach().floor().clamp(-1, 0).mul_(2).add_(1), latent)
 
 
 def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
