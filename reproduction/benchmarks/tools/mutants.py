@@ -5,7 +5,8 @@
 
 Candidates are the lines of packages/*/src that git blames on commits after `--since`, without messages of errors,
 annotations, texts (but C in deploy/c_*.py) and `zip(strict=)`; what is for GPUs is left out. A change is noticed if a
-quick test of its module (of the same name, and of those in `TESTS`) that calls its function fails or does not end.
+quick test of its module (of the same name, then of those in `TESTS`) fails or does not end, of as many as take
+`--seconds` of processor time.
 Everything happens in a copy of the sources; a run that is stopped goes on where it stood (`--work`). Writes
 reproduction/results/mutants_new.json with all changes that nobody noticed.
 """
@@ -18,10 +19,10 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import time
-from _lsprof import Profiler
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -147,9 +148,9 @@ def changed(node, c_text):
 
 
 def sites(tree, *, c_text):
-    """Every node that can be changed, and the function whose call runs it (None: an import does)."""
+    """Every node that can be changed."""
 
-    def walk(node, function):
+    def walk(node):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         if (isinstance(node, ast.JoinedStr) and not c_text) or (isinstance(node, ast.keyword) and node.arg == "strict"):
@@ -157,16 +158,15 @@ def sites(tree, *, c_text):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
             return
         if changed(node, c_text) is not None:
-            yield node, function
+            yield node
         if isinstance(node, ast.Raise):
             return
-        called = node.body if isinstance(node, ast.FunctionDef) else ()
         skipped = [*getattr(node, "decorator_list", ()), *(getattr(node, n, None) for n in ("annotation", "returns"))]
         for child in ast.iter_child_nodes(node):
             if child not in skipped:
-                yield from walk(child, node if child in called else function)
+                yield from walk(child)
 
-    return list(walk(tree, None))
+    return list(walk(tree))
 
 
 class Replace(ast.NodeTransformer):
@@ -181,13 +181,12 @@ def mutant(file, number, work):
     """The change of a file with this number: as reports show it, the changed source, the called function's line."""
     text, c_text = file.read_text(), file.stem.startswith("c_")
     tree = ast.parse(text)
-    node, function = sites(tree, c_text=c_text)[number]
+    node = sites(tree, c_text=c_text)[number]
     wrong = changed(node, c_text)
     was, became = (ast.unparse(form).splitlines()[0][:100] for form in (node, wrong))
     shown = {"file": str(file.relative_to(work)), "line": node.lineno}
     shown |= {"code": text.splitlines()[node.lineno - 1].strip(), "was": was, "became": became}
-    begin = function and min([function.lineno, *(d.lineno for d in function.decorator_list)])
-    return shown, ast.unparse(ast.fix_missing_locations(Replace(node, wrong).visit(tree))), begin
+    return shown, ast.unparse(ast.fix_missing_locations(Replace(node, wrong).visit(tree)))
 
 
 def new_lines(file, commits):
@@ -197,32 +196,24 @@ def new_lines(file, commits):
     return {number for number, line in enumerate(lines, 1) if not line.startswith("^")}
 
 
-class Reach:
-    """A pytest plugin: which functions of the packages each test calls, how long it takes, whether it passes."""
+class Enough:
+    """A pytest plugin: no further test after so many seconds of processor time."""
 
-    def __init__(self, work):
-        self.source, self.tests = re.compile(rf"{work}/packages/[^/]+/src/").match, {}
-
-    def pytest_runtest_protocol(self, item, nextitem):
-        self.failed, self.begin, self.profiler = False, time.process_time(), Profiler(subcalls=False, builtins=False)
-        self.profiler.enable()
-
-    def pytest_runtest_logreport(self, report):
-        self.failed |= report.failed
+    def __init__(self, seconds):
+        self.end = time.process_time() + seconds
 
     def pytest_runtest_logfinish(self, nodeid):
-        self.profiler.disable()
-        codes = [entry.code for entry in self.profiler.getstats() if self.source(entry.code.co_filename)]
-        calls = sorted({(code.co_filename, code.co_firstlineno) for code in codes if code.co_name != "<module>"})
-        self.tests[nodeid] = {"seconds": time.process_time() - self.begin, "failed": self.failed, "calls": calls}
+        if time.process_time() > self.end:
+            raise pytest.exit.Exception("enough", 0)
 
 
-def in_fork(function, log, patience):
+def in_fork(function, log, patience, processor_time=-1):
     """What a function returns in a fork of this process with its output in a log; None if it does not end in time."""
     here, there = FORKS.Pipe(duplex=False)
 
     def work():
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (processor_time,) * 2)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -257,52 +248,22 @@ def tests_of(file, work):
     return found or sorted(work.glob(f"packages/{package}/tests/**/{folder}/test_*.py"))
 
 
-def reached(files, work):
-    """Node → seconds, functions called and whether it failed, of the quick tests of some files; kept in a file each."""
-    tests = {}
-    for file in files:
-        kept = work / "reach" / str(file.relative_to(work / "packages")).replace("/", "-")
-        if not kept.exists():
-
-            def run(file=file):
-                sys.dont_write_bytecode = False
-                plugin = Reach(work)
-                pytest.main([*QUIET, str(file)], plugins=[plugin])
-                return plugin.tests
-
-            kept.parent.mkdir(exist_ok=True)
-            kept.write_text(json.dumps(in_fork(run, work / "log", 900) or {}))
-        tests |= json.loads(kept.read_text())
-    return tests
-
-
-def chosen(tests, file, begin):
-    """The tests that a change may fail, and their processor time unchanged: ten seconds, shortest first."""
-    passing = {node: test for node, test in tests.items() if not test["failed"]}
-    called = {
-        node for node, test in passing.items() if any(f == str(file) and begin in (None, n) for f, n in test["calls"])
-    }
-    nodes, seconds = [], 0.0
-    for node in sorted(
-        called or passing, key=lambda node: (f"/test_{file.stem}.py" not in node, passing[node]["seconds"])
-    ):
-        if not nodes or seconds + passing[node]["seconds"] < 10:
-            seconds += passing[node]["seconds"]
-            nodes.append(node)
-    return nodes, seconds
-
-
-def noticed(file, source, nodes, seconds, log):
-    """What notices a change of a file: the last line of the tests' output; None if they pass."""
+def noticed(file, source, tests, seconds, log):
+    """The test that notices a change of a file, or how it ends the process; None if all pass."""
     text, times = file.read_text(), file.stat()
     file.write_text(source)
     try:
-        code = in_fork(lambda: int(pytest.main([*QUIET, "-x", *nodes])), log, 60 + 20 * seconds)
+        code = in_fork(
+            lambda: int(pytest.main([*QUIET, "-x", *map(str, tests)], [Enough(seconds)])),
+            log,
+            60 * seconds,
+            5 + 2 * seconds,
+        )
     finally:
         file.write_text(text)
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     if code in (3, 4, 5):
-        raise SystemExit(f"pytest cannot run {nodes[:3]}:\n{log.read_text(errors='replace')[-2000:]}")
+        raise SystemExit(f"pytest cannot run {tests}:\n{log.read_text(errors='replace')[-2000:]}")
     failed = re.findall(r"^FAILED (\S+)|^ERROR (\S+)", log.read_text(errors="replace"), re.MULTILINE)
     return None if code == 0 else str(failed[0][0] or failed[0][1]) if failed else f"ended with {code}"
 
@@ -326,6 +287,11 @@ def copied(work):
     sys.path[:0] = sources
     for name in HEAVY.split():
         import_module(name)
+    if not (work / "compiled").exists():  # not later: two changes of a file may have the same size and time
+        tests = [str(folder) for folder in work.glob("packages/*/tests")]
+        in_fork(lambda: int(pytest.main([*QUIET, "--collect-only", *tests])), work / "log", 900)
+        (work / "compiled").touch()
+    sys.dont_write_bytecode = True
 
 
 def main():
@@ -333,16 +299,17 @@ def main():
     parser.add_argument("--since", default="d83c8907")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     copied(options.work)
-    sys.dont_write_bytecode, work = True, options.work
+    work = options.work
     candidates, commits = [], f"{options.since}..{(work / 'commit').read_text()}"
     for file in sorted(work.glob("packages/*/src/**/*.py")):
         fresh = set() if file.stem in GPU else new_lines(file.relative_to(work), commits)
         nodes = sites(ast.parse(file.read_text()), c_text=file.stem.startswith("c_"))
-        candidates += [(file, number) for number, (node, _) in enumerate(nodes) if node.lineno in fresh]
+        candidates += [(file, number) for number, node in enumerate(nodes) if node.lineno in fresh]
     sample = random.Random(options.seed).sample(candidates, options.sample)
     content = json.loads(OUT.read_text()) if options.again else {}
     open_still = [{key: one[key] for key in ("file", "code", "was", "became")} for one in content.get("survivors", [])]
@@ -350,12 +317,12 @@ def main():
     done = {} if options.again or not lines.exists() else dict(map(json.loads, lines.read_text().splitlines()))
     outcomes = []
     for count, (file, number) in enumerate(candidates if options.again else sample):
-        shown, source, first = mutant(file, number, work)
+        shown, source = mutant(file, number, work)
         if options.again and {key: shown[key] for key in ("file", "code", "was", "became")} not in open_still:
             continue
         if str(count) not in done:
-            tests = reached(tests_of(file, work), work)
-            seen = noticed(file, source, *chosen(tests, file, first), work / "log") if tests else None
+            tests = tests_of(file, work)
+            seen = noticed(file, source, tests, options.seconds, work / "log") if tests else None
             done[str(count)] = seen
             with lines.open("a") as out:
                 out.write(json.dumps([str(count), seen]) + "\n")
@@ -367,7 +334,7 @@ def main():
     names = Counter(shown["file"] for shown, _ in outcomes)
     kept = Counter(shown["file"] for shown, seen in outcomes if seen)
     facts = {"seed": options.seed, "lines of": commits, "candidates": len(candidates), "tried": len(outcomes)}
-    facts |= {"noticed": kept.total()}
+    facts |= {"noticed": kept.total(), "seconds of tests per change": options.seconds}
     facts |= {"minutes": round((time.monotonic() - begin) / 60, 1)}
     facts["files"] = {name: [kept[name], count] for name, count in sorted(names.items())}
     facts["survivors"] = sorted((s for s, seen in outcomes if not seen), key=lambda s: (s["file"], s["line"]))

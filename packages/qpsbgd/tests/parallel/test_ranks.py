@@ -226,8 +226,15 @@ def test_two_ranks_answer_all_columns_once(columns):
     torch.testing.assert_close(found.energies, expected.energies)
 
 
-def test_join_with_unequal_batches_is_refused_by_all_ranks_or_trains_them_alike(processes):
-    refused = processes.run(2, rank_runs.uneven_batches, kind="qpsbgd")
-    assert all("give all ranks as many batches" in message for message in refused)
-    first, second = processes.run(2, rank_runs.uneven_batches, kind="binaryconnect")
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_without_batches_make_the_steps_of_the_others_inside_join(processes, size):
+    first, *others = processes.run(size, rank_runs.uneven_batches, kind="qpsbgd", joined=True)
+    assert first[-1] == 2 + size  # steps of the rank with most batches, and one after Join
+    assert all(other == first for other in others)
+
+
+def test_join_without_the_optimiser_is_refused_by_all_ranks_or_trains_them_alike(processes):
+    refused = processes.run(2, rank_runs.uneven_batches, kind="qpsbgd", joined=False)
+    assert all("with Join([model, optimizer])" in message for message in refused)
+    first, second = processes.run(2, rank_runs.uneven_batches, kind="binaryconnect", joined=False)
     assert first == second

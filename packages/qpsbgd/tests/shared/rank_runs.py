@@ -455,17 +455,26 @@ def _error(act):
     return ""
 
 
-def uneven_batches(rank, size, kind):
-    """Ranks with two and more batches, inside Join; the error, or the signs of all ranks."""
+def uneven_batches(rank, size, kind, joined):
+    """Ranks with two and more batches inside Join, then one more each; the error, or all that must be equal."""
     torch.manual_seed(0)
-    layer = BinaryLinear(6, 4)
-    optimizer, model = KINDS[kind](layer), DistributedDataParallel(layer)
+    net = nn.Sequential(BinaryLinear(6, 4), nn.Hardtanh(), nn.Linear(4, 4), BinaryLinear(4, 3))
+    optimizer, model = KINDS[kind](net, steps=9, **({"real": True} if joined else {})), DistributedDataParallel(net)
+    torch.manual_seed(rank)
+
+    def train(batches):
+        for _ in range(batches):
+            optimizer.zero_grad()
+            model(torch.randn(5, 6)).square().mean().backward()
+            optimizer.step()
+
     try:
-        with Join([model]):
-            for _ in range(2 + rank):
-                optimizer.zero_grad()
-                model(torch.randn(5, 6)).square().mean().backward()
-                optimizer.step()
+        with Join([model, optimizer] if joined else [model]):
+            train(2 + rank)
+        if joined:
+            train(1)
     except RuntimeError as error:
         return str(error)
-    return layer.weight.sign().tolist()
+    state = optimizer.state_dict()["state"] if joined else {}
+    kept = [value.tolist() for entry in state.values() for value in entry.values() if isinstance(value, torch.Tensor)]
+    return [p.tolist() for p in net.parameters()], kept, optimizer.param_groups[0]["step"] if joined else None

@@ -42,6 +42,8 @@ class MomentTape:
     They are computed in the forward pass, since later operations may change inputs, and count once a gradient arrives.
     """
 
+    inside_join = False  # whether DistributedDataParallel has called the layer inside torch's `Join`
+
     def __init__(
         self,
         moments: Callable[..., Tensor],  # sums over rows, added to a second argument
@@ -58,6 +60,7 @@ class MomentTape:
     def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
         """Record the inputs x of a layer when a gradient of their `output` arrives, if any will."""
         if self.wanted and _expects_gradient(output):
+            self.inside_join |= _inside_join()
             moments = self._moments_of(layer, x, output)
             _on_gradient(output, lambda grad: self._add(moments))
 
@@ -108,7 +111,7 @@ class Tape:
     gradient: not after a pass that is never backpropagated, `torch.autograd.grad`, or `model.zero_grad()`.
     """
 
-    sharded = False
+    sharded, inside_join = False, False
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class Tape:
         """Record the inputs x of a layer when the gradient of their `output` arrives, if any will."""
         self._listen()  # it may have been frozen before
         if self.wanted and _expects_gradient(output):
+            self.inside_join |= _inside_join()
             keep = self._reader(layer, x, output)
             _on_gradient(output, lambda grad: self._add(grad, keep))
 
@@ -225,6 +229,11 @@ def _expects_gradient(output: Tensor) -> bool:
     return output.requires_grad and torch._C._functorch.peek_interpreter_stack() is None
 
 
+def _inside_join() -> bool:
+    model = DistributedDataParallel._active_ddp_module
+    return model is not None and bool(model._join_config.enable)
+
+
 def _on_gradient(output: Tensor, act: Callable[[Tensor], object]) -> None:
     """Call `act` with the gradient of an output: a module's full backward hook would not allow in-place activations."""
 
@@ -232,12 +241,6 @@ def _on_gradient(output: Tensor, act: Callable[[Tensor], object]) -> None:
         if grad is not None:  # an operation after the layer returned no gradient
             act(grad)
 
-    model = DistributedDataParallel._active_ddp_module
-    if model is not None and model._join_config.enable:
-        raise RuntimeError(
-            "Join lets ranks end before the others, but a step exchanges what layers recorded, which needs all ranks; "
-            "give all ranks as many batches (DistributedSampler with drop_last=True), or train with BinaryConnect"
-        )
     output.register_hook(hook)  # type: ignore[no-untyped-call]
 
 

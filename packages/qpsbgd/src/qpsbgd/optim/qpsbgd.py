@@ -7,9 +7,12 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch._compile import _disable_dynamo
+from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
@@ -31,7 +34,7 @@ from qpsbgd_qubo.annealers.budget import Estimate
 _RANGES = 2.0  # clip="range": the bound of the latent weights in initial ranges
 
 
-class QPSBGD(BinaryOptimizer):
+class QPSBGD(BinaryOptimizer, Joinable):
     """Quantum projected stochastic binary-gradient descent (Alg. 1).
 
         Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "polar", "spins" or "printed"
@@ -68,6 +71,7 @@ class QPSBGD(BinaryOptimizer):
     _rules: ProjectionRules
     _solutions: list[Callable[[], list[Solution]]]
     _derived: dict[BinaryLayer, dict[str, Any]]  # what follows from the states
+    _has_batch: bool = True  # False on a rank that has ended before others, inside Join
 
     def __init__(
         self,
@@ -129,6 +133,8 @@ class QPSBGD(BinaryOptimizer):
         moved: set[BinaryLayer] = set()
         try:
             guard_fork()
+            if self._ranks.size > 1:
+                self._take_part()
             records = self._ranks.synchronized(self._records)
             if records is not None:
                 # In an autocast block the products would be computed in half precision.
@@ -143,6 +149,32 @@ class QPSBGD(BinaryOptimizer):
         if records is not None:
             self._finish_step(*self._recorder.silent(moved))
         return loss
+
+    def _take_part(self) -> None:
+        """Inside Join, make sure that ranks without batches make the steps of the others."""
+        if not self._join_config.enable and not self._recorder.inside_join:
+            return
+        if not self._join_config.enable or self._join_config.is_first_joinable:
+            raise RuntimeError(
+                "Join must be given the model and then its optimiser, whose steps need all ranks: "
+                "with Join([model, optimizer])"
+            )
+        params = [p for group in self.param_groups for p in group["params"]]
+        self._ranks.share_gradients(params, has_batch=self._has_batch)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without batches does in each step of the others, for torch's `Join`."""
+        return _StepAlong(self)
+
+    @property
+    def join_device(self) -> torch.device:
+        """Where the weights are."""
+        return next(iter(self._layers)).device
+
+    @property
+    def join_process_group(self) -> Any:
+        """All ranks."""
+        return dist.group.WORLD
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
         """The records of the layers with a gradient; None if a GradScaler skips this step."""
@@ -307,6 +339,7 @@ class QPSBGD(BinaryOptimizer):
 
     def _reset_transient_state(self) -> None:
         super()._reset_transient_state()
+        Joinable.__init__(self)
         self._derived, self._solutions = {}, []
         self._graphs = GraphedSteps()
 
@@ -374,6 +407,17 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._attach_tape(layer)
+
+
+class _StepAlong(JoinHook):
+    """Makes every step that ranks with batches make, with their gradients and without rows of its own."""
+
+    def __init__(self, optimizer: QPSBGD) -> None:
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        with temporary_attributes([self.optimizer], _has_batch=False):
+            self.optimizer.step()
 
 
 def _chosen_projection(

@@ -51,6 +51,11 @@ class Recorder:
                 f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
             )
 
+    @property
+    def inside_join(self) -> bool:
+        """Whether layers have recorded inside torch's `Join`, where ranks may end before the others."""
+        return any(tape.inside_join for tape in self._tapes.values())
+
     def records_now(self, layer: BinaryLayer) -> bool:
         """Whether the layer records in the present step."""
         return self._tapes[layer].wanted

@@ -70,6 +70,22 @@ class Ranks:
         padded[: len(part)] = part
         return self.all_gather(padded) if most else padded[None].expand(self.size, *padded.shape)
 
+    def share_gradients(self, params: Sequence[Tensor], *, has_batch: bool) -> None:
+        """Give ranks that have no batch left the gradients of those that have one."""
+        batches = self.all_gather(torch.tensor([has_batch], dtype=torch.int64)).flatten()
+        if batches.all():
+            return
+        source = int(batches.argmax())
+        present = self.all_gather_object([p.grad is not None for p in params])[source]
+        for p, there in zip(params, present, strict=True):
+            if not there:
+                p.grad = None
+                continue
+            values = (torch.zeros_like(p) if p.grad is None else p.grad).to(_place(p.device)).contiguous()
+            with self._exchange(values):
+                dist.broadcast(values, source)
+            p.grad = values.to(p.device)
+
     def all_gather_object(self, value: Any) -> list[Any]:
         """The objects of all ranks, in their order: any that can be pickled."""
         objects = [None] * self.size
