@@ -225,7 +225,7 @@ def test_the_help_says_how_to_limit_the_time(monkeypatch, capsys):
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdin")
 @pytest.mark.parametrize(("name", "packed"), [("-", bytes), ("-", gzip.compress), ("/dev/stdin", gzip.compress)])
 def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name, packed):
-    command = [sys.executable, "-m", "qpsbgd_qubo.command", "solve", name, "-o", "-"]
+    command = [sys.executable, "-m", "qpsbgd_qubo", "solve", name, "-o", "-"]
     content = packed(problem.read_bytes())
     done = subprocess.run(command, input=content, capture_output=True, cwd=problem.parent, check=True)
     assert np.loadtxt(done.stdout.decode().splitlines()).tolist() == [[1, 1], [2, 0], [3, 0]]
@@ -234,7 +234,7 @@ def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name
 
 
 def test_the_problem_on_standard_input_is_not_overwritten(problem):
-    command = [sys.executable, "-m", "qpsbgd_qubo.command", "solve", "-", "-o", problem, "--force"]
+    command = [sys.executable, "-m", "qpsbgd_qubo", "solve", "-", "-o", problem, "--force"]
     with problem.open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, check=False)
     assert done.returncode == 1
@@ -324,3 +324,16 @@ def test_an_interrupted_solve_writes_nothing(problem, monkeypatch, capsys):
     assert code == 130
     assert "nothing was written" in out
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
+
+
+def test_ctrl_c_while_python_imports_ends_the_command_without_a_traceback():
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpy': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from qpsbgd_qubo.__main__ import main; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

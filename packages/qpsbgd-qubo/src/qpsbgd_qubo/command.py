@@ -187,7 +187,3 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())
