@@ -1,6 +1,6 @@
 """Does the library hold where something around it is hostile or broken?
 
-    export OMP_NUM_THREADS=1 PYTHONPATH=packages/qpsbgd/tests/shared
+    export OMP_NUM_THREADS=1 PYTHONPATH=packages/qpsbgd/tests/shared:reproduction
     python reproduction/benchmarks/tools/attacks.py                     all attacks
     python reproduction/benchmarks/tools/attacks.py couplings           this one, into the same file
 
@@ -19,6 +19,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -28,17 +29,21 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
+import onnxruntime
 import torch
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
-from qpsbgd import QPSBGD, binarize
+from benchmarks.tools.random_networks import deployed_alike, random_network
+from qpsbgd import QPSBGD, Checkpoint, QuboDescent, binarize
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_qubo import solve
-from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, RecordingError
 from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.files.atomic import without_checksum
 from qpsbgd_qubo.problem_files import read_problem
 
@@ -304,7 +309,140 @@ def _spend(path, spent, limit_s, each):
             file.write(b".")
 
 
-ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100}
+def killed_steps(source, trials):
+    """`QuboDescent` on a simulated chip, killed three times: it ends as an undisturbed run, all sent is counted"""
+    with tempfile.TemporaryDirectory() as place:
+        begin = time.perf_counter()
+        expected = in_fork(_chip_run, Path(place) / "whole")
+        whole = time.perf_counter() - begin
+        for trial in range(trials):
+            folder = Path(place) / str(trial)
+            for _ in range(3):
+                child = FORKS.Process(target=_chip_run, args=(folder,))
+                child.start()
+                child.join(source.uniform(0.1, 0.7) * whole)
+                child.kill()
+                child.join()
+            weights, (answers, seconds), (submissions, billed) = in_fork(_chip_run, folder)
+            same = (weights, (answers, seconds)) == expected[:2] and not list(folder.glob("*.part"))
+            yield same and answers <= submissions <= answers + 3 * 2 and seconds <= billed * (1 + 1e-9)
+
+
+def _chip_run(folder):
+    """Weights; answers and their QPU time by the recording; submissions and QPU time by the ledger."""
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(7, 6), nn.Hardtanh(), BinaryLinear(6, 3))
+    files = {"record": folder / "run.rec", "ledger": folder / "qpu.ledger", "cache": folder.parent / "cache"}
+    solver = make_solver("virtual-qpu", size=3, num_reads=4, sweeps=8, max_qpu_seconds=60, **files)
+    optimizer = QuboDescent(model, window=5, solver=solver, steps=10)
+    with Checkpoint(folder / "run.pt", every=1, model=model, optimizer=optimizer) as run:
+        for _ in run.steps(10):
+            optimizer.zero_grad()
+            model(torch.randn(20, 7)).square().mean().backward()
+            optimizer.step()
+    recording, ledger = Recording(files["record"]), Ledger(files["ledger"])
+    weights = [layer.binary_weight.tolist() for layer in (model[0], model[2])]
+    return weights, (len(recording), recording.qpu_seconds), (ledger.submissions, ledger.qpu_seconds)
+
+
+def full_disks(source, trials):
+    """The same on a disk of 40 to 200 KB: an OSError, and with more space it ends as an undisturbed run"""
+    with tempfile.TemporaryDirectory() as place:
+        expected = in_fork(_chip_run, Path(place) / "whole")
+        for trial in range(trials):
+            disk = Path(place) / f"disk{trial}"
+            disk.mkdir()
+            size = source.randrange(40, 200)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", disk], check=True)
+            try:
+                failed = in_fork(_until_full, disk)
+                subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+                weights, (answers, seconds), (submissions, billed) = in_fork(_chip_run, disk)
+            finally:
+                subprocess.run(["umount", disk], check=True)
+            same = (weights, (answers, seconds)) == expected[:2]
+            yield failed and same and answers <= submissions <= answers + 2 and seconds <= billed * (1 + 1e-9)
+
+
+def _until_full(disk):
+    try:
+        _chip_run(disk)
+    except OSError:
+        return True
+    return True  # the disk was large enough
+
+
+def held_files(source, trials):
+    """The same while another process holds its ledger or recording for up to a second at a time: it waits"""
+    with tempfile.TemporaryDirectory() as place:
+        expected = in_fork(_chip_run, Path(place) / "whole")
+        for trial in range(trials):
+            folder = Path(place) / str(trial)
+            child = FORKS.Process(target=_hold, args=(folder, source.randrange(2**32)), daemon=True)
+            child.start()
+            found = in_fork(_chip_run, folder)
+            child.kill()
+            child.join()
+            yield found == expected
+
+
+def _hold(folder, seed):
+    source = random.Random(seed)
+    while True:
+        path = folder / source.choice(("qpu.ledger", "run.rec"))
+        with contextlib.suppress(sqlite3.Error):
+            connection = sqlite3.connect(f"file:{path}?mode=rw", uri=True)
+            connection.execute("BEGIN EXCLUSIVE")
+            time.sleep(source.random())
+            connection.close()
+        time.sleep(0.05)
+
+
+def cut_files(source, trials):
+    """Ledgers and recordings that are cut, or hold a page of noise: an error that names the file, or the same count"""
+    with tempfile.TemporaryDirectory() as place:
+        in_fork(_chip_run, Path(place) / "whole")
+        for trial in range(trials):
+            yield in_fork(_cut, Path(place) / "whole", source.randrange(2**32), trial % 2 == 0) is True
+
+
+def _cut(folder, seed, cut):
+    source = random.Random(seed)
+    name = source.choice(("qpu.ledger", "run.rec"))
+    content, path = (folder / name).read_bytes(), folder / f"damaged {name}"
+    if cut:
+        path.write_bytes(content[: source.randrange(1, len(content))])
+    else:
+        page = 4096 * source.randrange(len(content) // 4096)
+        path.write_bytes(content[:page] + source.randbytes(4096) + content[page + 4096 :])
+    count = _in_ledger if name == "qpu.ledger" else _in_recording
+    try:
+        return count(path) == count(folder / name)
+    except (ValueError, RecordingError) as error:
+        return str(path) in str(error)
+
+
+def _in_ledger(path):
+    return Ledger(path).submissions, Ledger(path).qpu_seconds
+
+
+def _in_recording(path):
+    return len(Recording(path)), Recording(path).qpu_seconds
+
+
+def networks(source, trials):
+    """Random networks of binary and real layers: packed, as C and as ONNX they give torch's outputs"""
+    onnxruntime.set_default_logger_severity(3)
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(trials):
+            torch.manual_seed(source.randrange(2**31))
+            model, rows = random_network(source)
+            yield deployed_alike(model.eval(), rows, Path(folder))
+
+
+ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 40, full_disks: 40}
+ATTACKS |= {held_files: 10, cut_files: 400, networks: 1000}
 ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
 """How many trials; some attacks have a list of their own."""
 
