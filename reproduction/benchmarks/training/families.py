@@ -169,6 +169,7 @@ METHODS = {
     "spins": ([1.0], partial(at_default_rate, "spins")),
     "steered": (SHARES, lambda m, s, lr: Steered(m, lr, s)),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
+    "qubo, memory .995": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.995, real=True)),
     "qubo-signs": (SHARES, weights(Uncoupled())),
     "qubo-polar": (SHARES, weights(PolarWeights())),
     "qubo-polar-signs": (SHARES, weights(PolarUncoupled())),
@@ -180,14 +181,17 @@ METHODS = {
 
 def run(job):
     """The row of one run."""
-    family = job["family"]
+    family, data = job["family"], job.get("data", "cifar-10")
     torch.manual_seed(job["seed"])
-    model = convert(FAMILIES[family](), first=family == "gpt", last=False).to(DEVICE)
-    task = (
-        text_task(TEXT_STEPS, job["seed"], True)
-        if family == "gpt"
-        else cifar_task("cifar-10", EPOCHS, job["seed"], True)
-    )
+    model = FAMILIES[family]()
+    if data == "cifar-100":
+        name, head = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+        model.set_submodule(name, nn.Linear(head.in_features, 100))
+    model = convert(model, first=family == "gpt", last=False, scale=job.get("scale", "auto")).to(DEVICE)
+    if family == "gpt":
+        task = text_task(TEXT_STEPS, job["seed"], True)
+    else:
+        task = cifar_task(data, EPOCHS, job["seed"], True)
     optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
     try:
         row = trained(model, optimizer, task)
@@ -200,14 +204,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--data", choices=["cifar-100"], help="held out; CIFAR-10 and text by default")
+    parser.add_argument("--scale", choices=["magnitude", "learned"], help="of all binary layers; convert's by default")
     parser.add_argument("--rates", nargs="+", type=float)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=36_000)
     parser.add_argument("--into", type=Path, default=FILE)
     options = parser.parse_args()
+    same = {name: value for name in ("data", "scale") if (value := getattr(options, name)) is not None}
     jobs = [
-        {"family": family, "method": method, "rate": rate, "seed": seed}
+        {"family": family, "method": method, "rate": rate, "seed": seed} | same
         for seed in options.seeds
         for method in options.methods
         for rate in options.rates or METHODS[method][0]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch.nn.parameter import is_lazy
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.conversion import usual_scale
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.optim.parameters import Layers, ParameterSplit, param_groups
 from qpsbgd.parallel.shards import is_sharded
@@ -94,7 +95,7 @@ def recommend(model: Layers, steps: int | None = None) -> Recommendation:
         lr          0.025     0.25 · steps^(−1/4), in initial ranges
         momentum    0.9       a mean of at least 5 steps and a 150th of the run, up to 0.9
         warmup      0.1       the network has norms
-        scale       magnitude the network has norms
+        scale       magnitude nearly every layer has a norm
         real_lr     0.003     AdamW's, for matrices
         vector_lr   0.01      the network has norms: 0.01, more in runs of fewer than 5,000 steps
         scale_lr    0.01      as norms, and lowered with the depth as lr
@@ -171,6 +172,7 @@ class Network:
             why = "dense layers with a norm each" if self.stacked else f"norms, and {layers} binary layers"
         lowered = f" · (2/{self.depth:.3g})^1.5 for the depth" if self.depth > FREE_DEPTH else ""
         has = "the network has norms" if norms else "the network has no norms"
+        scale = usual_scale(layers, self.norm_vectors / 2)
         vector_lr = vector_rate(steps) if norms else REAL_RATE
         shorter = f": {VECTOR_RATES[0]}, more in runs of fewer than {LONG_RUN:,} steps"
         return Recommendation(
@@ -178,7 +180,7 @@ class Network:
             lr=self.rate(RATE, steps),
             momentum=momentum_of(projection, steps),
             warmup=WARMUP if norms else 0.0,
-            scale="magnitude" if norms else "learned",
+            scale=scale,
             real_lr=REAL_RATE,
             vector_lr=vector_lr,
             scale_lr=vector_rate(steps) * self.depth_factor,
@@ -188,7 +190,7 @@ class Network:
                 "momentum": f"a mean of at least {LEAST_MEMORY} steps and a {1 / MEMORY:.0f}th of the run, up to "
                 f"{projection.capabilities.momentum}",
                 "warmup": has,
-                "scale": has,
+                "scale": "nearly every layer has a norm" if scale == "magnitude" else "not every layer has a norm",
                 "real_lr": "AdamW's, for matrices",
                 "vector_lr": has + (shorter if norms else ": as matrices"),
                 "scale_lr": "as norms, and lowered with the depth as lr",
