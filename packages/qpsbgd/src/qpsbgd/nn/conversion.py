@@ -32,7 +32,7 @@ ADAPTER = "it is an adapter of another layer; merge it first if it is to become 
 _BLOCK = re.compile(r"\d+\.")  # in names, the number of a block
 
 NORMED = 0.75
-"""Norms per layer, but the last one, from which scales are magnitudes: CNNs have one, transformers, mixers and ConvNeXts
+"""Norms per layer, but the last one, from which scales are magnitudes: CNNs have one, transformers, mixers and ConvNeXt
 about a half (docs/training.md)."""
 
 
