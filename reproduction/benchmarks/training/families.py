@@ -188,10 +188,7 @@ def run(job):
         name, head = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
         model.set_submodule(name, nn.Linear(head.in_features, 100))
     model = convert(model, first=family == "gpt", last=False, scale=job.get("scale", "auto")).to(DEVICE)
-    if family == "gpt":
-        task = text_task(TEXT_STEPS, job["seed"], True)
-    else:
-        task = cifar_task(data, EPOCHS, job["seed"], True)
+    task = text_task(TEXT_STEPS, job["seed"], True) if family == "gpt" else cifar_task(data, EPOCHS, job["seed"], True)
     optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
     try:
         row = trained(model, optimizer, task)

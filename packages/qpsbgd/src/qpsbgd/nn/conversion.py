@@ -87,8 +87,7 @@ def convert(
         ['BinaryLinear', 'ReLU', 'Linear']
     """
     if scale == "auto":
-        layers, norms = (sum(map(kind, model.modules())) for kind in (is_converted, is_norm))
-        scale = usual_scale(layers, norms)
+        scale = usual_scale(*(sum(map(kind, model.modules())) for kind in (is_converted, is_norm)))
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
