@@ -43,16 +43,10 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Real weights, or planes of signs.
+    """Real weights, or planes of signs."""
 
-    Attributes:
-        array: Real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1.
-        coefficients: c_b of every plane: the weights are Σ_b c_b · ±1. One number per plane, or an array (bits, units)
-            in float32; without meaning for real weights.
-    """
-
-    array: Array
-    coefficients: tuple[float, ...] | Array = (1.0,)
+    array: Array  # real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1
+    coefficients: tuple[float, ...] | Array = (1.0,)  # c_b: weights are Σ_b c_b · ±1; per plane, or (bits, units)
 
     @property
     def binary(self) -> bool:
@@ -102,15 +96,10 @@ def words_of(bits: Array, word: int = 64) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One step of the computation.
+    """One step of the computation."""
 
-    Attributes:
-        name: Of the module that it comes from, for messages.
-        inputs: Numbers of the values that go in; none for the value before.
-    """
-
-    name: str
-    inputs: tuple[int, ...] = field(default=(), kw_only=True)
+    name: str  # of the module that it comes from, for messages
+    inputs: tuple[int, ...] = field(default=(), kw_only=True)  # numbers of what goes in; none for the one before
 
     @property
     def takes(self) -> tuple[Kind, ...]:

@@ -117,27 +117,16 @@ class Quantize(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Requantize(Operation):
-    """⌊(factor · sum + offset) / 2^shift⌋ within low and high, per unit: what quantises a layer's sums.
+    """⌊(factor · sum + offset) / 2^shift⌋ within low and high, per unit: what quantises a layer's sums."""
 
-    Attributes:
-        factors: One integer per unit (m,); no sum times it, plus the offset, needs more than 63 bits.
-        offsets: Likewise.
-        shift: Of the results.
-        lows: The least result of each unit (m,).
-        highs: The largest (m,).
-        exceptions: (unit, sum, result) where float32 rounds to something else, in torch, than the line does.
-        steps: What the results count.
-        axis: Where the units are: see `Scale`.
-    """
-
-    factors: Array
-    offsets: Array
-    shift: int
-    lows: Array
-    highs: Array
-    exceptions: tuple[tuple[int, int, int], ...]
-    steps: Steps
-    axis: int | None = 0
+    factors: Array  # integers (m,); no sum times it, plus the offset, needs more than 63 bits
+    offsets: Array  # likewise
+    shift: int  # of the results
+    lows: Array  # the least result of each unit (m,)
+    highs: Array  # the largest (m,)
+    exceptions: tuple[tuple[int, int, int], ...]  # (unit, sum, result) where torch's float32 rounds otherwise
+    steps: Steps  # what the results count
+    axis: int | None = 0  # where the units are: see `Scale`
 
     takes = ("ints",)
 
@@ -178,18 +167,11 @@ class Requantize(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Scale(Operation):
-    """factor · x + offset, per unit.
+    """factor · x + offset, per unit."""
 
-    Attributes:
-        factor: One number per unit (m,), or one for all (1,), in float32.
-        offset: Likewise.
-        axis: Where the units are: 0 for channels, −1 for features; None where a dense layer and a batch norm behind it
-            have become one, which is right for samples of one dimension only.
-    """
-
-    factor: Array
-    offset: Array
-    axis: int | None = 0
+    factor: Array  # one number per unit (m,), or one for all (1,), in float32
+    offset: Array  # likewise
+    axis: int | None = 0  # of the units, 0 or −1; None behind a dense layer with a batch norm, of flat samples
 
     takes = ("real", "int8", "uint8", "ints")
     gives = "real"

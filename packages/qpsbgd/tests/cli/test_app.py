@@ -10,7 +10,6 @@ import qpsbgd
 from qpsbgd import cli
 from qpsbgd.cli import solvers as listing
 from qpsbgd.cli.app import SUMMARIES, application
-from qpsbgd.cli.console import rich_table
 from qpsbgd.solvers import SOLVERS
 from qpsbgd_qubo.terminal import degrade
 
@@ -76,21 +75,6 @@ def test_a_solver_without_licence_is_listed_with_the_reason(wide, monkeypatch, t
     )
 
 
-@pytest.mark.parametrize("width", [40, 60, 72, 80, 100])
-def test_a_table_never_breaks_inside_a_word_and_loses_none(width, capsys):
-    head = ["method", "options", "test accuracy", "train accuracy", "steps to 90 %", "p against QP-SBGD"]
-    body = [
-        ["QP-SBGD (exact)", "lr=0.05, scale=1.0", "0.953 ± 0.012", "0.991 ± 0.002", "120", "–"],
-        ["BinaryConnect [sgd]", "lr=0.01", "0.943 ± 0.012", "0.981 ± 0.002", "1200", "< 0.001"],
-    ]
-    Console(width=width).print(rich_table("Digits, 5 seeds [quick]", head, body, best={(0, 2)}))
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= width
-    printed = set(re.sub("[^\\w\\s.,=%±–<()\\[\\]-]", " ", out).split())
-    wanted = {word for cell in [*head, *body[0], *body[1], "Digits, 5 seeds [quick]"] for word in cell.split()}
-    assert wanted <= printed | {word.removesuffix(":") for word in printed}
-
-
 @pytest.mark.parametrize("arguments", [["demo", "--seeds", "0"], ["demo", "--sedes", "1"], ["dmeo"]])
 def test_wrong_arguments_are_refused(arguments):
     assert CliRunner().invoke(application(*arguments[:1]), arguments).exit_code == 2
@@ -129,10 +113,3 @@ def test_characters_that_an_encoding_lacks_become_question_marks(monkeypatch):
     stream.write("sign(−s) — 1 ± 2 → 3 ✓ \udcc3\n")
     stream.flush()
     assert stream.buffer.getvalue() == "sign(?s) ? 1 ± 2 ? 3 ? ?\n".encode("latin-1")
-
-
-@pytest.mark.parametrize(("width", "lines"), [(25, 6), (24, 3), (19, 3), (18, 5)])
-def test_a_table_loses_its_box_and_then_its_columns_only_where_words_do_not_fit(width, lines, capsys):
-    table = rich_table("title", ["first", "other", "third"], [["alpha", "gamma", "delta"]])
-    Console(width=width).print(table)
-    assert len(capsys.readouterr().out.splitlines()) == lines

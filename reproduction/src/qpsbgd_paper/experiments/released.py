@@ -119,21 +119,12 @@ def _weighted(products: Tensor, weights: Tensor, unit: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Step:
-    """One update of the latent weights by a method.
+    """One update of the latent weights by a method."""
 
-    Attributes:
-        method: "sgd", "sign", "agreement" (the released projection), "all ones" (+1 for every weight), "proxquant",
-            "frozen" or "constant".
-        lr: The step size.
-        by_feature: Divide every input by the squared norm of its feature over the batch, as the ten-layer net does.
-        idle: The answer of "agreement" for a column whose gradient is zero, where every g is as good: ±1, the same for
-            all as a solver would give it, or 0 to leave the column alone.
-    """
-
-    method: str
+    method: str  # "agreement" is the released projection, "all ones" is +1 for every weight
     lr: float
-    by_feature: bool
-    idle: float
+    by_feature: bool  # divide every input by the squared norm of its feature over the batch, as the ten-layer net does
+    idle: float  # the answer of "agreement" without a gradient, where every g is as good: ±1, or 0 for no step
 
     @torch.no_grad()
     def __call__(self, layer: SignLayer) -> float:

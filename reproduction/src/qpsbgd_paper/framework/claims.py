@@ -43,34 +43,19 @@ _MOST_SEEDS = 10_000  # more than these are not worth a number
 
 @dataclass(frozen=True)
 class Claim:
-    """A line is better (or worse) than the best (or worst) of others, level with them, or reaches a level.
+    """A line is better (or worse) than the best (or worst) of others, level with them, or reaches a level."""
 
-    Attributes:
-        text: The claim in words.
-        line: The line it is about.
-        metric: The figure that decides.
-        cases: Where; with several, the figure is the mean over them, seed by seed.
-        against: The other lines.
-        relation: "better" than the best of them, "worse" than the worst; "at least" as good and "level" are
-            equivalence tests, with `margin`.
-        margin: The difference up to which two lines count as equal.
-        level: What the mean must reach instead, where there is no other line.
-        source: Who says so.
-        number: What the paper reports, in a few words.
-        hardware: Whether the paper says it of an annealer, for which a virtual chip stands in here.
-    """
-
-    text: str
-    line: str
-    metric: str
-    cases: tuple[str, ...]
-    against: tuple[str, ...] = ()
-    relation: Literal["better", "at least", "worse", "level"] = "better"
-    margin: float = 0.0
-    level: float | None = None
-    source: Source = "paper"
-    number: str = ""
-    hardware: bool = False
+    text: str  # the claim in words
+    line: str  # the line it is about
+    metric: str  # the figure that decides
+    cases: tuple[str, ...]  # where; with several, the figure is the mean over them, seed by seed
+    against: tuple[str, ...] = ()  # the other lines
+    relation: Literal["better", "at least", "worse", "level"] = "better"  # than the best, or worse than the worst
+    margin: float = 0.0  # up to which two lines count as equal, for "at least" as good and "level"
+    level: float | None = None  # what the mean must reach instead, where there is no other line
+    source: Source = "paper"  # who says so
+    number: str = ""  # what the paper reports, in a few words
+    hardware: bool = False  # whether it is about an annealer, for which a virtual chip stands in
 
 
 def of_the_paper(held: bool) -> Source:

@@ -52,22 +52,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Case:
-    """One column of a table.
-
-    Attributes:
-        name: Its name.
-        settings: What it stands for.
-        reported: What the paper reports there, by line.
-        group: The setting that it shares with other cases, if any: those are shown in one table, and every line has the
-            same options in all of them.
-        short: Its name among those cases.
-    """
+    """One column of a table."""
 
     name: str
-    settings: Job = field(default_factory=dict)
-    reported: Mapping[str, float | str] | None = None
-    group: str | None = None
-    short: str | None = None
+    settings: Job = field(default_factory=dict)  # what it stands for
+    reported: Mapping[str, float | str] | None = None  # what the paper reports there, by line
+    group: str | None = None  # the setting shared with other cases: one table, and the same options in all of them
+    short: str | None = None  # its name among those cases
 
 
 class Comparison(Experiment):

@@ -52,26 +52,14 @@ FROZEN, RANDOM = "frozen", "random"
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table.
+    """One line of a table."""
 
-    Attributes:
-        label: Its name in tables and figures.
-        method: A key of `BUILDERS`.
-        grid: The options to choose from.
-        kind: "ours", "paper" for the method as printed, "variant" for either with another solver or at one reading of
-            its scale, "baseline", or "control" for what trains no binary weight.
-        settings: What else its runs differ in.
-        like: The line whose options it takes: the best point of that line's grid that holds `only`, changed by the
-            one point of its own grid.
-        only: See `like`.
-    """
-
-    label: str
-    method: str
-    grid: Grid
+    label: str  # its name in tables and figures
+    method: str  # a key of `BUILDERS`
+    grid: Grid  # the options to choose from
     kind: Literal["ours", "paper", "variant", "baseline", "control"] = "baseline"
-    settings: Options = field(default_factory=dict)
-    like: str = ""
+    settings: Options = field(default_factory=dict)  # what else its runs differ in
+    like: str = ""  # the line whose best point that holds `only` it takes, changed by the one point of its own grid
     only: Options = field(default_factory=dict)
 
     def with_options(self, **options: Any) -> Line:

@@ -23,23 +23,14 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that do jobs, here or on a cluster.
+    """Processes that do jobs, here or on a cluster."""
 
-    Attributes:
-        executor: Starts jobs; a job's future has one of the errors `lost` where its process was killed.
-        count: Returns how many jobs run at the same time now, at least one.
-        everywhere: Calls a function wherever jobs will look for what it leaves on disk.
-        lost: Errors of a job whose process was killed.
-        advice: What to do then.
-        shares_disk: Whether jobs see the files of this machine.
-    """
-
-    executor: Executor
-    count: Callable[[], int]
-    everywhere: Callable[[Callable[[], object]], None]
-    lost: tuple[type[BaseException], ...]
-    advice: str
-    shares_disk: bool
+    executor: Executor  # starts jobs
+    count: Callable[[], int]  # returns how many jobs run at the same time now, at least one
+    everywhere: Callable[[Callable[[], object]], None]  # calls a function wherever jobs look for what it leaves on disk
+    lost: tuple[type[BaseException], ...]  # errors of a job's future where its process was killed
+    advice: str  # what to do then
+    shares_disk: bool  # whether jobs see the files of this machine
 
 
 @contextmanager

@@ -26,29 +26,17 @@ LOWEST = -3e38  # stands for −∞ before a softmax: finite in float32, and not
 
 @dataclass(eq=False)
 class Traced:
-    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
+    """A result of the model. It becomes numbered values of the network when they are asked for, and not before."""
 
-    Attributes:
-        name: The module that computes it.
-        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
-        operation: The same as an operation: a pool or a clip, but not a norm.
-        parent: What `module` is applied to.
-        sums: The value with the sums of a layer, without gain and bias.
-        real: The value in real numbers.
-        small: The value in bits, or in integers of up to 8 bits.
-        steps: What such integers count, or those that a layer with integer sums takes; None for bits.
-        hidden: Where −∞ stands in place of the real number, which only a softmax takes: a constant (…) of booleans.
-    """
-
-    name: str = ""
-    module: nn.Module | None = None
-    operation: Operation | None = None
-    parent: Traced | None = None
-    sums: int | None = None
-    real: int | None = None
-    small: int | None = None
-    steps: Steps | None = None
-    hidden: Array | None = None
+    name: str = ""  # of the module that computes it
+    module: nn.Module | None = None  # what is applied to `parent`, or the layer whose sums `sums` are
+    operation: Operation | None = None  # the same as an operation: a pool or a clip, but not a norm
+    parent: Traced | None = None  # what `module` is applied to
+    sums: int | None = None  # the value with the sums of a layer, without gain and bias
+    real: int | None = None  # the value in real numbers
+    small: int | None = None  # the value in bits, or in integers of up to 8 bits
+    steps: Steps | None = None  # what such integers count, or those that a layer with integer sums takes; None for bits
+    hidden: Array | None = None  # where −∞ stands, which only a softmax takes: a constant (…) of booleans
 
 
 class GraphBuilder:
