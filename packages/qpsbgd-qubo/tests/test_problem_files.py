@@ -133,7 +133,7 @@ BAD = {
     "oblong npz": ("p.npz", {"Q": np.ones((2, 3))}, r"must have shape \(n, n\), got \(2, 3\)"),
     "empty npz": ("p.npz", {"Q": np.ones((0, 0))}, "at least one variable"),
     "short h": ("p.npz", {"h": np.ones(3), "J": np.eye(2)}, r"h must have shape \(n,\) = \(2,\)"),
-    "other arrays": ("p.npz", {"weights": np.eye(2)}, r"must hold arrays quadratic.*got \['weights'\]"),
+    "other arrays": ("p.npz", {"weights": np.eye(2)}, r"must hold quadratic.*got \['weights'\]"),
 }
 
 

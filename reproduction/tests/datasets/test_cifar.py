@@ -130,7 +130,7 @@ def test_a_batch_that_is_none_is_refused(tmp_path, content, message):
     ("changes", "message"),
     [
         ({"y_test": None}, "with x_train, y_train, x_test, y_test"),
-        ({"x_test": TEST[0].transpose(0, 3, 1, 2)}, r"must be uint8 of shape \(N, 32, 32, 3\)"),
+        ({"x_test": TEST[0].transpose(0, 3, 1, 2)}, r"must be uint8 \(N, 32, 32, 3\)"),
         ({"y_train": TRAIN[1].astype(float)}, "an integer as the label"),
         ({"y_train": np.array([None])}, "must be a complete .npz file"),
     ],

@@ -34,9 +34,8 @@ def full(shape: int | tuple[int, ...], value: Any, *, like: Any, dtype: str = ""
     dtype = dtype or type_name(like)
     if not is_tensor(like):
         return np.full(shape, value, dtype=dtype)
-    return like.new_full(
-        (shape,) if isinstance(shape, int) else shape, value, dtype=getattr(sys.modules["torch"], dtype)
-    )
+    shape = (shape,) if isinstance(shape, int) else shape
+    return like.new_full(shape, value, dtype=getattr(sys.modules["torch"], dtype))
 
 
 def on_cpu(value: Any) -> Any:
@@ -69,9 +68,9 @@ def copied(array: Any) -> Any:
 
 def stack(parts: Any) -> Any:
     """The arrays or tensors, all of one shape, along a new first dimension."""
-    return (
-        np.stack([np.asarray(part) for part in parts]) if not is_tensor(parts[0]) else sys.modules["torch"].stack(parts)
-    )
+    if is_tensor(parts[0]):
+        return sys.modules["torch"].stack(parts)
+    return np.stack([np.asarray(part) for part in parts])
 
 
 def real_floats(value: Any) -> Any:

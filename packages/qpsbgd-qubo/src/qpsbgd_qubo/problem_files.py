@@ -127,9 +127,7 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
     if {"h", "J"} <= set(arrays):
         return ising_problem(arrays["h"], arrays["J"], offset=offset)
     if not {"quadratic", "linear"} <= set(arrays):
-        raise ValueError(
-            f"must hold arrays quadratic, linear, offset of a family, or Q, qubo, h and J, got {sorted(arrays)}"
-        )
+        raise ValueError(f"must hold quadratic, linear, offset of a family, or Q, qubo, h and J, got {sorted(arrays)}")
     model = QuboFamily(*(arrays[name] for name in ("quadratic", "linear", "offset") if name in arrays))
     return Problem(model, "SPIN", tuple(range(check_dense(model.num_spins))))
 

@@ -60,9 +60,8 @@ class Problem:
         return dataclasses.replace(self, model=self.model * -1, maximize=maximize)
 
     def __repr__(self) -> str:
-        return (
-            f"Problem({self.vartype}, {self.quantity} {'maximised' if self.maximize else 'minimised'}, {self.model!r})"
-        )
+        sense = "maximised" if self.maximize else "minimised"
+        return f"Problem({self.vartype}, {self.quantity} {sense}, {self.model!r})"
 
     def values(self, spins: Any) -> Array:
         """The variables' own values for spins (n, m): −1 and +1, or 0 and 1; same shape, integers."""
@@ -168,6 +167,5 @@ def _number(offset: Any) -> float:
 
 def _problem(vartype: str, quadratic: Array, linear: Array, offset: float) -> Problem:
     check_sums(quadratic, linear, offset)
-    return Problem(
-        QuboFamily.trusted(quadratic, linear[:, None], np.array([offset])), vartype, tuple(range(len(linear)))
-    )
+    family = QuboFamily.trusted(quadratic, linear[:, None], np.array([offset]))
+    return Problem(family, vartype, tuple(range(len(linear))))

@@ -228,9 +228,7 @@ def _entries(n: int, rows: Any, cols: Any, values: Any) -> tuple[Array, Array, A
     rows, cols = _whole(rows, "rows"), _whole(cols, "cols")
     values = np.asarray(values)
     if rows.ndim != 1 or rows.shape != cols.shape or rows.shape != values.shape:
-        raise ValueError(
-            f"rows, cols and values must be of one length, got shapes {rows.shape}, {cols.shape}, {values.shape}"
-        )
+        raise ValueError(f"rows, cols and values must be of one length, got {rows.shape}, {cols.shape}, {values.shape}")
     _check_range(rows, n, name="rows")
     _check_range(cols, n, name="cols")
     return rows, cols, values

@@ -62,7 +62,7 @@ BANNER = "%%MatrixMarket matrix coordinate"
         ("", "must begin with `%%MatrixMarket matrix coordinate real symmetric` or the like, got ''"),
         ("%%MatrixMarket matrix array real general\n1 1\n1\n", "write a dense matrix to .npz"),
         (f"{BANNER} complex general\n1 1 1\n1 1 1 0\n", "must be real, integer or pattern"),
-        (f"{BANNER} real skew-symmetric\n1 1 0\n", "general or symmetric"),
+        (f"{BANNER} real skew-symmetric\n1 1 0\n", ", general or symmetric"),
         (f"{BANNER} real general\n% and\n", "ends before"),
         (f"{BANNER} real general\n% and\n2 3 0\n", "line 3: the matrix must have as many rows as columns, got '2 3 0'"),
         (f"{BANNER} real general\n2 2\n", "line 2 must hold integers `rows columns count`, got '2 2'"),

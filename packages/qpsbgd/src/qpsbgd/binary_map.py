@@ -67,9 +67,7 @@ def _family(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) 
     offset = targets.square().sum(0)
     size, limits = quadratic.diagonal().sum().item(), torch.finfo(quadratic.dtype)
     if size < limits.tiny and directions.any():
-        raise ValueError(
-            f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, so no update is left; scale them down"
-        )
+        raise ValueError(f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, no update is left; scale them down")
     if not math.isfinite(size):
         raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
     if not (linear.abs().amax() + offset.amax()).isfinite():

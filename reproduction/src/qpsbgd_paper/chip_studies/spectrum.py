@@ -121,9 +121,7 @@ class _General:
     def __init__(self, ising: Ising) -> None:
         n = len(ising.fields)
         if n > MOST_SPINS:
-            raise ValueError(
-                f"a spectrum can be computed for up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns"
-            )
+            raise ValueError(f"spectra have up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns")
         # Spin i is bit n − 1 − i of a state's number: the first spin changes least often.
         spins = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(np.float64)
         self._spins = n

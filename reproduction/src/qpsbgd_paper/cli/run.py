@@ -174,9 +174,7 @@ def read_summaries(folder: Path) -> list[Summary]:
         try:
             summary = read_summary(paths[name])
             if summary["experiment"] != name:
-                raise ValueError(
-                    f"{paths[name]} is not a result of `qpsbgd run {name}`: it is of {summary['experiment']}"
-                )
+                raise ValueError(f"{paths[name]} is no result of `qpsbgd run {name}`, but of {summary['experiment']}")
         except ValueError:
             if name in known:
                 raise

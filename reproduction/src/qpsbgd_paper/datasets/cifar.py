@@ -103,9 +103,7 @@ def _images(place: Path, *arrays: Any) -> LabelledImages:
     parts: list[Tensor] = []
     for images, labels in zip(arrays[::2], arrays[1::2], strict=True):
         if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3) or not len(images):
-            raise ValueError(
-                f"images in {place} must be uint8 of shape (N, 32, 32, 3), got {images.dtype} {images.shape}"
-            )
+            raise ValueError(f"images in {place} must be uint8 (N, 32, 32, 3), got {images.dtype} {images.shape}")
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise ValueError(
                 f"{place} must have an integer as the label of each image, but has {len(images)} images and labels "

@@ -65,7 +65,7 @@ def locate(name: str, *, data: Path | None = None) -> Path:
         raise FileNotFoundError(f"{name} is not in the data folder; it was expected at {path}; {remedy}")
     if here == "wrong":
         raise ValueError(
-            f"{path} is not the published {name}: its sha256 must be {file.sha256}; delete it, then {remedy}"
+            f"{path} is not the published {name}: the sha256 must be {file.sha256}; delete it, then {remedy}"
         )
     return path
 

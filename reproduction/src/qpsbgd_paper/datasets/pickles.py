@@ -42,7 +42,5 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in self._classes:
-            raise pickle.UnpicklingError(
-                f"it names {module}.{name}, which the published files do not: it may try to run code"
-            )
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which published files do not: it may run code")
         return self._classes[module, name]

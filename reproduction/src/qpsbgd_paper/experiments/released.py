@@ -296,9 +296,7 @@ class Released(Comparison):
             panels.append({"title": case["label"], "lines": lines, **axes})
         head = ["seeds", "method", "rms distance from the drawn curve", "second half, ours", "second half, drawn"]
         table = {"title": "Beside the drawn curves", "head": head, "body": body}
-        caption = (
-            "Points: read off the figure that the notebook stores. Lines: ours, mean of the seeds, smoothed as it is."
-        )
+        caption = "Points: read off the figure that the notebook stores. Lines: ours, mean of seeds, smoothed alike."
         figure = {"name": "drawn", "title": "Beside the drawn curves", "kind": "lines", "shows_data": True}
         return {
             **summary,

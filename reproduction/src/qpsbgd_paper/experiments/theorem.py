@@ -273,9 +273,7 @@ def _claims(pairs: Pairs) -> list[Judged]:
         walks = [[each[f"{decay} {rate:g}"]["reached"] for decay in DECAYS for rate in RATES] for each in there]
         ends = [end for walk in walks for end in walk]
         always = sum(all(end == 1 for end in walk) for walk in walks)
-        detail = (
-            f"{len(there)} of {len(results)} problems have one; all starts reach it at all rates in {always} of them"
-        )
+        detail = f"{len(there)} of {len(results)} problems have one; all starts reach it at all rates in {always}"
         detail += f", {np.mean(ends):.0%} of the starts on average" if ends else ""
         text = f"If a fixed point exists, the updates converge to it ({words})"
         held: bool | Verdict = always == len(there) if there else "cannot tell"

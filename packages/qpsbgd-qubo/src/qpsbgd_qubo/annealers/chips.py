@@ -56,9 +56,7 @@ class Chip:
         properties = sampler.properties
         topology = properties.get("topology", {})
         if topology.get("type") not in TOPOLOGIES:
-            raise ValueError(
-                f"the chip's topology must be one of {', '.join(TOPOLOGIES)}, got {topology.get('type')!r}"
-            )
+            raise ValueError(f"a chip's topology must be one of {', '.join(TOPOLOGIES)}, got {topology.get('type')!r}")
         j_range = _pair(properties, "j_range", (-1.0, 1.0))
         return cls(
             name=str(properties.get("chip_id", type(sampler).__name__)),

@@ -17,9 +17,7 @@ def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> P
     check_variables(n, entries=count)
     entries = file.entries(skip=skip, first=1, last=n, count=None if last else count)
     if len(entries) != count:
-        raise ValueError(
-            f"must hold {count} entries as its header says, but holds {len(entries)}; is the file cut off?"
-        )
+        raise ValueError(f"must hold {count} entries as its header says, but holds {len(entries)}; is it cut off?")
     if format is None:
         if entries.weighted and skip == 1 and (entries.rows != entries.cols).all():
             raise ambiguous(file, "a QUBO whose x'Qx is to be maximised", "beasley", more="; biqmac to minimise it")

@@ -32,9 +32,7 @@ def read_bqm(content: bytes) -> Problem:
         raise _damaged_file(f"its version must be 1.0 or 2.0, got {version}.{minor}")
     header = _json(file, dict)
     if header.get("type") != "BinaryQuadraticModel" or not isinstance(header.get("variables"), bool | list):
-        raise _damaged_file(
-            "its header must say that it is a BinaryQuadraticModel, and whether its variables have labels"
-        )
+        raise _damaged_file("its header must say that it is a BinaryQuadraticModel, and whether variables have labels")
     vartype, labelled = header.get("vartype"), header.get("variables")
     if vartype not in ("SPIN", "BINARY"):
         raise _damaged_file(f"the vartype is {vartype!r}")

@@ -41,7 +41,7 @@ def _vartype(file: TextFile) -> str:
                 return match[1]
             if re.match(r"\s*#.*\bSPIN\b", line):
                 raise ValueError(
-                    f"line {number}: a comment that names SPIN must be `# vartype=SPIN`, got {quote_start(line)}"
+                    f"line {number}: comments that name SPIN must be `# vartype=SPIN`, got {quote_start(line)}"
                 )
             if line.partition("#")[0].strip():
                 break
@@ -117,9 +117,7 @@ def _banner(file: TextFile) -> tuple[str, str]:
             "write a dense matrix to .npz"
         )
     if words[3] not in ("real", "double", "integer", "pattern") or words[4] not in ("general", "symmetric"):
-        raise ValueError(
-            f"the matrix must be real, integer or pattern, and general or symmetric, got {quote_start(line)}"
-        )
+        raise ValueError(f"a matrix must be real, integer or pattern, general or symmetric, got {quote_start(line)}")
     return words[3], words[4]
 
 

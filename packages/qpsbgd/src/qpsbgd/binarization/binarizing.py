@@ -119,9 +119,7 @@ def binarize(
 def _listed(batches: Iterable[Any]) -> list[Any]:
     if isinstance(batches, Tensor | Mapping | str) or not isinstance(batches, Iterable):
         kind = type(batches).__name__
-        raise TypeError(
-            f"batches must be a list or another iterable of batches, got {kind}; a single batch goes as [x]"
-        )
+        raise TypeError(f"batches must be a list or an iterable of batches, got {kind}; a single batch goes as [x]")
     if not (data := list(batches)):
         raise ValueError("binarize needs calibration data: give at least one batch of the model's inputs")
     return data

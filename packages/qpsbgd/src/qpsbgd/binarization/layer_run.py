@@ -114,9 +114,7 @@ class LayerRun:
         names = self.selection.names
         for layer, name in names.items():
             if not all(p.isfinite().all() for p in layer.parameters()):
-                raise ValueError(
-                    f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
-                )
+                raise ValueError(f"{name}: weight or bias hold NaN or infinite values; binarize needs a trained model")
         lines: list[LayerLoss] = []
         watching = nullcontext() if self.reference is None else self.reference.watching()
         norms = self.options.norms and self.reference is None

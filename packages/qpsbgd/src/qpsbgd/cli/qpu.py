@@ -80,6 +80,6 @@ def _steps(count: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    return (
-        f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:.4g} s" if seconds < 120 else f"{seconds / 60:.4g} min"
-    )
+    if seconds < 1:
+        return f"{seconds * 1e3:.4g} ms"
+    return f"{seconds:.4g} s" if seconds < 120 else f"{seconds / 60:.4g} min"

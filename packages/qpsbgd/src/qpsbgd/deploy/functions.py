@@ -106,9 +106,7 @@ class _Functions:
 
     def linear(self, value: Any, weight: Any, bias: Any = None) -> Traced:
         if not (isinstance(value, Traced) and isinstance(weight, Tensor) and weight.ndim == 2):
-            raise ValueError(
-                f"{self.name} must multiply a value by a constant matrix; write left @ right for two values"
-            )
+            raise ValueError(f"{self.name} must multiply a value by a constant matrix; write left @ right for two")
         product = self.matmul(value, weight.T)
         return product if bias is None else self._combined("add", product, bias)
 

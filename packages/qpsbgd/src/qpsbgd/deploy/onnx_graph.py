@@ -250,9 +250,8 @@ class _Graph:
 
     def _pads(self, window: Window) -> str:
         """What a window adds to an image, for a node Pad."""
-        return self.constant(
-            [0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)], np.int64
-        )
+        before, after = zip(*window.sides, strict=True)
+        return self.constant([0, 0, *before, 0, 0, *after], np.int64)
 
     def _convolution(self, operation: Convolution, x: str) -> str:
         window, options = operation.window, _window(operation.window)

@@ -84,7 +84,7 @@ def normalized(
         raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise ValueError(
-            f"edges must join nodes from 0 to {num_nodes - 1}, got {int(edge_index.min())} to {int(edge_index.max())}"
+            f"edges must join nodes 0 to {num_nodes - 1}, got {int(edge_index.min())} to {int(edge_index.max())}"
         )
     edges, weights = gcn_norm(edge_index, edge_weight, num_nodes, dtype=None if like is None else like.dtype)
     return edges, weights

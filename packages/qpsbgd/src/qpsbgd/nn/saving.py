@@ -86,9 +86,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             ) from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not any(isinstance(key, str) and key.endswith(MARK) for key in state):
-        raise ValueError(
-            f"{path} must hold the state of a model with binary layers, but has none; load it by load_state_dict"
-        )
+        raise ValueError(f"{path} must hold the state of a model with binary layers, but has none; use load_state_dict")
     return state
 
 

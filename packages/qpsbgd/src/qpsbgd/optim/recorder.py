@@ -47,9 +47,7 @@ class Recorder:
     def check_attached(self, layer: BinaryLayer) -> None:
         """Raise RuntimeError if another optimiser has attached its own tape since."""
         if layer.tape is not self._tapes[layer]:
-            raise RuntimeError(
-                f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
-            )
+            raise RuntimeError(f"{layer} is trained by another optimiser, made later; step that, or make a new one")
 
     @property
     def inside_join(self) -> bool:

@@ -64,9 +64,7 @@ class Printed(Projection):
     def check(self, layer: BinaryLayer) -> None:
         """Raise ValueError for a layer with scales per output, which the printed map does not know."""
         if layer.scaling is not None:
-            raise ValueError(
-                f'the printed projection needs layers without scales, got {layer}; take "ridge" or scale=None'
-            )
+            raise ValueError(f'"printed" needs layers without scales, got {layer}; take "ridge" or scale=None')
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""
