@@ -116,7 +116,7 @@ def test_joblib_runs_the_searches_on_a_local_dask_cluster():
             answers = solve_many(problems, solver="exact", parallel=joblib.Parallel())
         assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.workers)) == 1
     assert values(answers) == values(solve_many(problems, solver="exact"))
-    with pytest.raises(TypeError, match="gets all together"):
+    with pytest.raises(TypeError, match="gets all of them together"):
         solve_many(problems, solver=chip(), parallel=joblib.Parallel())
 
 

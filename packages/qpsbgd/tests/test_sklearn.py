@@ -263,7 +263,7 @@ def test_classes_of_partial_fits_must_be_known_and_stay():
     with pytest.raises(exceptions.NotFittedError):
         model.predict(X)
     model.partial_fit(X, y, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="classes must stay as they were"):
+    with pytest.raises(ValueError, match="classes must stay the same"):
         model.partial_fit(X, y, classes=[0, 1, 2, 3])
     with pytest.raises(ValueError, match="with warm_start the classes must stay"):
         model.set_params(warm_start=True).fit(X[:100], y[:100])

@@ -96,8 +96,8 @@ def solve(
             with labels; a dimod model; a `Problem`, `SparseIsing` or `QuboFamily`.
         solver: A solver's name or a `Solver`.
         maximize: Whether to maximise; None for the problem's own sense, which is to minimise except in some files.
-        until_interrupted: Whether Ctrl-C ends the search with the best so far, `stats["interrupted"]` true; otherwise
-            it raises KeyboardInterrupt.
+        until_interrupted: Whether Ctrl-C ends the search with the best answer so far, `stats["interrupted"]` true;
+            otherwise it raises KeyboardInterrupt.
         **options: The solver's options: `time_limit`, `rounds` and `seed` of "auto".
 
     Raises:
@@ -130,18 +130,19 @@ def solve_many(
     parallel: Callable[..., Any] | None = None,
     **options: Any,
 ) -> list[Assignment]:
-    """What `solve` gives for each of many problems that need not have anything in common, in their order.
+    """What `solve` returns for each of many problems, which need have nothing in common, in their order.
 
         solve_many([bqm, {("a", "b"): 1}, matrix, "problem.qubo"], solver="dwave")
 
-    Solvers on an annealer get all of them in as few submissions as hold them, within one budget: every problem on a
-    clique of its own. Other solvers work on several at a time, each with the solver's options, a `time_limit` included.
+    Solvers on an annealer get all of them in as few submissions as possible, within one budget: every problem on its
+    own clique. Other solvers work on several at a time, each with the solver's options, a `time_limit` included.
 
     Args:
         problems: Each as `solve` takes it.
         solver: A solver's name or a `Solver`.
         maximize: As in `solve`, for all problems.
-        until_interrupted: Whether Ctrl-C ends all searches with the best so far; otherwise it raises KeyboardInterrupt.
+        until_interrupted: Whether Ctrl-C ends all searches with the best answers so far; otherwise it raises
+            KeyboardInterrupt.
         parallel: A `joblib.Parallel`, whose workers solve the problems, on a cluster with its Dask or Ray backend. None
             for the threads of this process.
         **options: The solver's options.
@@ -160,7 +161,9 @@ def solve_many(
     if maximize is not None:
         models = [problem.with_sense(maximize=maximize) for problem in models]
     if chosen.together and parallel is not None:
-        raise TypeError(f"parallel is for solvers that work on one problem at a time; {solver!r} gets all together")
+        raise TypeError(
+            f"parallel is for solvers that work on one problem at a time; {solver!r} gets all of them together"
+        )
     if not until_interrupted:
         return _assignments(models, chosen, parallel)
     with best_on_interrupt() as interruption:

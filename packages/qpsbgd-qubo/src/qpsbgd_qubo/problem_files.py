@@ -48,7 +48,7 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
     The suffix names the format, or the content where the suffix is `.txt`, a number or none. `.gz` may follow. A file
     that fits two formats is refused.
 
-    The page "Solve any QUBO in one line" of the documentation shows the lines of every format.
+    The page "Solve QUBOs" of the documentation shows the lines of every format.
 
     Args:
         path: The file, or "-" for standard input.

@@ -257,7 +257,7 @@ def _check_parts(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, f
 
 
 def real(value: Any, name: str, ndim: int) -> Array:
-    """The value as float64 of so many dimensions; ValueError if it is not one of finite real numbers."""
+    """The value as float64 with this many dimensions; ValueError unless all are finite real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")

@@ -88,7 +88,7 @@ class Weights:
 
 
 def words_of(bits: Array, word: int = 64) -> Array:
-    """Booleans (…, n) as words (…, ⌈n / word⌉) of so many bits, 1 for +1; those that are not full end in zeros."""
+    """Booleans (…, n) as words (…, ⌈n / word⌉) of `word` bits, 1 for +1; incomplete ones end in zeros."""
     missing = [(0, 0)] * (bits.ndim - 1) + [(0, -bits.shape[-1] % word)]
     packed = np.packbits(np.ascontiguousarray(np.pad(bits, missing)), axis=-1, bitorder="little")
     return packed.view(f"<u{word // 8}").astype(f"u{word // 8}")

@@ -1,8 +1,8 @@
 """Packed models on disk: safetensors files with one bit per weight, a version and a checksum.
 
 The metadata hold one entry, JSON with the version, the checksum, the shape of a sample where it is known, and the
-operations, in which arrays are named; the tensors are those arrays. Booleans are packed eight to a byte, and whole
-numbers take as few bytes as they need.
+operations, in which arrays are named; the tensors are those arrays. Booleans are packed eight to a byte, and
+integers take as few bytes as they need.
 """
 
 import dataclasses

@@ -250,7 +250,7 @@ COMBINATIONS = ("add", "subtract", "multiply")  # the ways of `Combine`
 
 @dataclass(frozen=True, eq=False)
 class Concatenate(Along):
-    """Values one behind the other along a dimension."""
+    """Values concatenated along a dimension."""
 
     count = None
 

@@ -185,13 +185,13 @@ class Scale(Operation):
         return _with_units(self, shape, {len(self.factor), len(self.offset)} - {1})
 
     def _step(self, shape: Shape) -> Step:
-        """In float32; behind layers of real numbers, scales are part of a compiled program."""
+        """In float32; after layers of real numbers, scales are part of a compiled program."""
         factor, offset = (per_unit(values, self.axis, shape) for values in (self.factor, self.offset))
         return lambda x: factor * x.astype(np.float32, copy=False) + offset
 
 
 def _with_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> Shape:
-    """The shape, which must have so many units; raises otherwise."""
+    """The shape, which must have this many units; raises otherwise."""
     known = operation.axis is not None or len(shape) == 1
     if counts and not (shape and known and counts == {shape[operation.axis or 0]}):
         raise ValueError(f"{max(counts)} units")

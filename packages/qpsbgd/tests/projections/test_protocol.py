@@ -101,7 +101,7 @@ def test_a_system_that_cannot_be_factorised_names_its_layer(monkeypatch):
     optimizer = QPSBGD(layer, projection=Ridge(delta=1e-30))
     monkeypatch.setattr("torch.linalg.cholesky_ex", lambda matrix: (matrix, torch.ones(1, dtype=torch.int32)))
     layer(torch.ones(4, 3)).sum().backward()
-    with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*too alike for δ = 1e-30"):
+    with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*too similar for δ = 1e-30"):
         optimizer.step()
 
 

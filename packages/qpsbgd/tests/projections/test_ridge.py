@@ -209,7 +209,7 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
     alike = torch.ones(1, 3, 3)
     assert inverse(alike, 1.0, blocks).isfinite().all()
     assert inverse(alike, 1e-9, blocks).isfinite().all()  # in double precision
-    with pytest.raises(ValueError, match="take a larger one"):
+    with pytest.raises(ValueError, match="use a larger one"):
         inverse(alike - torch.eye(3), 1e-30, blocks)
 
 

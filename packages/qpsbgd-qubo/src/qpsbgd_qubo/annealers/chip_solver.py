@@ -62,7 +62,7 @@ class ChipSolver(ServiceSolver):
         check_options(self, num_reads=AT_LEAST_ONE, annealing_time=POSITIVE_OR_NONE, chain_strength=POSITIVE)
         check_options(self, copies=AT_LEAST_ONE, share_reads=FLAG, spin_reversals=COUNT, descent=FLAG, seed=SEED)
         if self.share_reads and self.copies == 1:
-            raise ValueError("share_reads shares a column's reads out among its tiles: set copies, such as 16, too")
+            raise ValueError("share_reads distributes a column's reads over its tiles: set copies, such as 16, too")
         if self.repair not in ("majority", "energy"):
             raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
 
@@ -104,7 +104,7 @@ class ChipSolver(ServiceSolver):
         return self._session.once("chip", lambda: Chip.of(sampler))
 
     def _tiles(self, spins: int) -> tuple[CliqueEmbedding, ...]:
-        """The chip's tiles for columns of so many spins, at least one."""
+        """The chip's tiles for columns of this many spins, at least one."""
         tiles = self._session.once(("tiles", spins), lambda: self._find_tiles(spins))
         if not tiles:
             chip = self._chip_in_use()

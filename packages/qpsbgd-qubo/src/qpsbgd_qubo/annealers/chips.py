@@ -16,7 +16,7 @@ TOPOLOGIES = ("pegasus", "zephyr")
 
 PROGRAMMING_SECONDS = 8.5e-3  # per submission, where a chip does not state its times
 READOUT_SECONDS = 62e-6
-"""Per read, beside the anneal, where a chip does not state its times; with an anneal of 20 µs a read takes 82 µs."""
+"""Per read, on top of the anneal, where a chip does not state its times; with an anneal of 20 µs a read takes 82 µs."""
 ANNEALING_TIME = 20.0  # microseconds per anneal, where neither the caller nor the chip says otherwise
 
 
@@ -39,7 +39,7 @@ class Chip:
 
     @classmethod
     def of(cls, sampler: Any) -> Chip:
-        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`."""
+        """The chip of a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`."""
         if isinstance(getattr(sampler, "chip", None), cls):
             return sampler.chip
         return cls.read(sampler)

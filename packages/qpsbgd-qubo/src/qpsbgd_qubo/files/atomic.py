@@ -49,8 +49,8 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` once it is complete; until then, and on failure, nothing changes there.
 
     A symbolic link stays, and its target is replaced; an existing file keeps its permissions; a device is written
-    directly. The temporary file beside it is locked while its writer lives, so that the next one can remove what killed
-    writers left.
+    directly. The temporary file next to it is locked while its writer lives, so that the next one can remove what
+    killed writers left.
     """
     if _is_device(path):
         try:
@@ -100,7 +100,7 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A locked file beside `target`, removed at the end if it still has its name; errors name `path`."""
+    """A locked file next to `target`, removed at the end if it still has its name; errors name `path`."""
     name = target.with_name(f".{target.name}.{MACHINE}{secrets.token_hex(4)}.part")
     try:
         if target.is_symlink():  # even after `realpath`: the link leads back to itself

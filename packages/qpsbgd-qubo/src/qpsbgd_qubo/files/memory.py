@@ -8,7 +8,7 @@ SMALL = 2**30  # bytes up to which nobody looks
 
 
 def check_memory(needed: int, what: str, instead: str) -> None:
-    """Raise MemoryError where the machine surely lacks so many bytes for `what`, with what to do `instead`."""
+    """Raise MemoryError where the machine clearly lacks this many bytes for `what`, with what to do `instead`."""
     if needed > SMALL and needed > (free := free_memory()):
         raise MemoryError(f"{what} needs {needed / 1e9:.3g} GB of memory, and {free / 1e9:.3g} GB are free; {instead}")
 

@@ -46,7 +46,7 @@ class TextFile:
         return line
 
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
-        """The lines `i j value`, or all of them `i j`, behind `skip` lines with data; `count` of them, or all."""
+        """The lines `i j value`, or all of them `i j`, after `skip` lines with data; `count` of them, or all."""
         with self.open_text() as stream:
             data = self._data(stream)
             begin = next(itertools.islice(data, skip, None), None) if count != 0 else None

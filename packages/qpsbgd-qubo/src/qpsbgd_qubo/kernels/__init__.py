@@ -1,4 +1,4 @@
-"""The solvers' compiled kernels, built from the C++ sources beside this file; `_kernels.pyi` says what each does.
+"""The solvers' compiled kernels, built from the C++ sources next to this file; `_kernels.pyi` says what each does.
 
 Arrays must be contiguous and of the type that a kernel names; shapes and indices are checked at every call. Kernels
 release the GIL, look at their `stop` flag at least every millisecond, and raise what a signal's handler raises, as

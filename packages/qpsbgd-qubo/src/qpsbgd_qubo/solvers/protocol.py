@@ -117,7 +117,7 @@ class Solver(ABC):
         return False
 
     def asynchronous(self, like: Any, num_spins: int) -> bool:
-        """Whether `solve(state, linear)` of so many spins beside the tensor `like` never waits for its GPU."""
+        """Whether `solve(state, linear)` for this many spins, on the device of `like`, never waits for the GPU."""
         return False
 
     @property

@@ -1,4 +1,4 @@
-"""The compiled kernels of inference, built from the C++ sources beside this file; `kernels.hpp` documents them."""
+"""The compiled kernels of inference, built from the C++ sources next to this file; `kernels.hpp` documents them."""
 
 from __future__ import annotations
 

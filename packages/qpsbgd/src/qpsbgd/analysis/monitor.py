@@ -69,8 +69,8 @@ class Monitor:
         optimizer: A binary optimiser: `QPSBGD`, `BinaryConnect`, `StraightThrough`, `Bop` or `ProxQuant`.
         callback: Called with a list of `Observation`s after each reported step; without one they are kept in
             `observations`.
-        every: Report every so many steps, as counted by the optimiser.
-        epoch: Show a line after so many steps, such as the batches of an epoch: the mean loss and the mean share of
+        every: Report every `every`-th step, as counted by the optimiser.
+        epoch: Show a line after this many steps, such as the batches of an epoch: the mean loss and the mean share of
             flips per layer since the last line.
         show: Function that shows the line.
 
@@ -103,7 +103,7 @@ class Monitor:
         self._flips: dict[str, list[float]] = {}
         self._losses: list[float] = []
         if not self._names():
-            raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
+            raise ValueError("the optimiser trains no layer of this model; pass the model it was made for")
         self._weights: dict[BinaryLayer, Tensor] = {}
         self._heard: dict[BinaryLayer, dict[str, float]] = {}
         self._hear = self._heard.__setitem__

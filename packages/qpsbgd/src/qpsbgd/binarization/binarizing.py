@@ -68,13 +68,13 @@ def binarize(
         last: Whether it includes the last layer.
         solver: "kicks" for the default search; "rounding" for signs with fitted scales; "feedback" for error
             feedback, as in GPTQ; or a solver's name or a `Solver`, for the layers' QUBO families.
-        rounds: Kicks per layer and bit: more take longer and lose less.
+        rounds: Kicks per layer and bit: more take longer and reduce the error.
         targets: "float" fits a layer to its outputs in the float network, and corrects errors in terms that are added
             to them, so that errors of earlier layers are compensated; real-valued layers after binary ones are refitted
             too. It takes a copy of the model and a second pass, and leaves norms unchanged. "own" fits a layer to the
             outputs of its real weights on its inputs in the binary network. Layers that stay real-valued and are wider
             than `most_inputs` are not refitted.
-        most_inputs: Layers with more inputs per output are cut into blocks of at most so many, one after
+        most_inputs: Layers with more inputs per output are cut into blocks of at most this many, one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
         bias: Let a layer's bias absorb the mean error, and give a bias to layers without one.
         norms: Re-estimate the statistics of batch norms after binary layers, with `targets="own"`.

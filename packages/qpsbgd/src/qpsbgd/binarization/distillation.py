@@ -38,7 +38,7 @@ def distill(
     optimizer: Optimizer | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Train a binarised model towards the outputs of the float one, without labels; returns the loss of every step.
+    """Train a binarised model towards the float model's outputs, without labels; returns the loss of every step.
 
     `QPSBGD` trains the latent weights, AdamW scales, biases and norms, both with a cosine to zero.
     Parameters without `requires_grad` are not trained. Dropout and batch norm work as in evaluation. The student is
@@ -47,7 +47,7 @@ def distill(
     Args:
         student: The model that `binarize` returned.
         teacher: The float model, on the same device.
-        batches: Inputs of both, as for `binarize`; read again and again until all steps are made, so that a
+        batches: Inputs of both, as for `binarize`; read repeatedly until all steps are done, so that a
             `DataLoader` may draw crops and flips anew. Those of an iterator are kept and repeated.
         steps: Steps to make.
         loss: A function of the outputs of student and teacher; by default their squared difference as a share of the
@@ -56,7 +56,7 @@ def distill(
         layers: Names of modules in both models, such as the blocks of a transformer, whose outputs should agree too,
             with equal weight. With one bit per weight, most networks need this.
         lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
-            default is often better; with two it is too much.
+            default is often better; with two bits that is too much.
         projection: Projection of `QPSBGD`: "ridge", "spins" or an object.
         real_lr: Learning rate of all other parameters.
         optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are

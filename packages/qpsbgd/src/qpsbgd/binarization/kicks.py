@@ -39,7 +39,7 @@ class PlaneSearch:
     def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, fixed: bool) -> Tensor:
         """Spins (n, m) at least as good as the given ones; scales (m,) · spins should come near r, for t = Q r (n, m).
 
-        Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
+        Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales are kept.
         """
         target = (target / self._unit).float().T.contiguous()
         best = spins.float().T.contiguous()

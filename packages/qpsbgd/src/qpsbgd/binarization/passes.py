@@ -4,12 +4,12 @@ A pass ends where the next layer is called. What was computed before it is final
 have ended, and of attention inside others, are kept and the next pass begins with them: all layers together cost about
 one forward pass, and another one to count how often modules are called.
 
-Passes through the float network beside it give the outputs t that a layer should have in a partly binary network:
+Passes through the float network give the outputs t that a layer should have in a partly binary network:
 
     minimise Σᵢ (tᵢ − ŵᵀ x̂ᵢ)²,   t = wᵀ x + (r − r̂) / d
 
 x and x̂ are the layer's inputs in the float network and in the binary one. Where its output, times the scale d of a norm
-behind it, is added to another term, r and r̂ are that term in both: so errors do not add up along residual branches.
+after it, is added to another term, r and r̂ are that term in both: so errors do not add up along residual branches.
 A branch goes from a layer through batch norms in evaluation mode, dropout and identities to a sum.
 """
 

@@ -48,7 +48,7 @@ class Effort:
 class Fit:
     """Planes ±1 (bits, n, m) and scales (bits, m) for weights W (n, m) in the metric Q (n, n), in double precision.
 
-    Q is positive definite, and no scale is negative; those that are `fixed` stand as they are.
+    Q is positive definite, and no scale is negative; those that are `fixed` stay as they are.
     """
 
     metric: Tensor
@@ -91,7 +91,7 @@ class Fit:
         return self.planes * residuals + self.scales[:, None]
 
     def refit(self) -> None:
-        """The best scales for the planes; planes of negative scale are turned round."""
+        """The best scales for the planes; planes of negative scale are negated."""
         self.planes, self.scales, self.lost = self._scaled(self.planes)
 
     def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -50,7 +50,8 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
         raise ValueError(f"there is no layer to binarise ({hint})")
     if kept:
         warnings.warn(
-            f"these layers stay real-valued: {listed(kept)}; give `layers` without them if that is meant", stacklevel=5
+            f"these layers stay real-valued: {listed(kept)}; give `layers` without them if that is intended",
+            stacklevel=5,
         )
     real = {module: name for module, name in candidates.items() if module not in chosen and name not in reasons}
     return Selection(chosen, real, kept)

@@ -38,7 +38,7 @@ def deploy(
     ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
-        typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant."),
+        typer.Option(help="In ONNX: packed bits, float32, or float32 with QONNX's BipolarQuant."),
     ] = "bits",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     trust_pickle: Annotated[

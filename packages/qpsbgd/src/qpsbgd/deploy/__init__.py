@@ -138,7 +138,9 @@ def to_onnx(
 def _known(packed: PackedModel) -> Shape:
     """The shape of a sample."""
     if packed.input_shape is None:
-        raise ValueError("the network does not tell the shape of its inputs; give input_shape, such as (1, 28, 28)")
+        raise ValueError(
+            "the shape of the inputs cannot be inferred from the network; give input_shape, such as (1, 28, 28)"
+        )
     return packed.input_shape
 
 

@@ -147,7 +147,7 @@ class _Network:
         return following.operation if straight and isinstance(following.operation, Threshold | Requantize) else None
 
     def _add(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> None:
-        """Add the function of the operation with this number, and of the threshold behind it where there is one."""
+        """Add the function of the operation with this number, and of the threshold after it where there is one."""
         operation, inputs = stage.operation, tuple(self._values[source] for source in stage.sources)
         before, after = inputs[0], self._layout(stage, fused, number)
         _check_order(operation, before)
@@ -307,7 +307,7 @@ def _check_order(operation: Operation, before: Values) -> None:
     """Refuse bits and numbers of 8 bits by rows where an operation takes images, and the other way round."""
     by_rows = isinstance(operation, Dense) and len(before.shape) > 1
     if before.kind in SMALL and before.rows != by_rows and not isinstance(operation, Spins | Scale):
-        raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
+        raise ValueError(f"{operation} takes values in a different order in C than they arrive in; use packed or ONNX")
 
 
 def _view(before: Values, after: Values) -> Values | None:

@@ -33,7 +33,7 @@ def file_names(name: str, layout: str) -> tuple[str, ...]:
 
 
 def added_texts(layout: str, *, name: str, prefix: str, input: str, program: str, mathematics: bool) -> list[str]:
-    """The texts of the files behind header, source and self-test, in the order of `file_names`."""
+    """The texts of the files after header, source and self-test, in the order of `file_names`."""
     sketch = SKETCH.format(name=name, prefix=prefix, input=input)
     if layout == "arduino":
         return [PROPERTIES.format(name=name), sketch]

@@ -22,7 +22,7 @@ def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], al
     Args:
         blocks: What is placed.
         distances: For (results, input) of a step that may write results over its input, how many bytes the input must
-            begin behind the results.
+            begin after the results.
         align: Every block begins at a multiple of it.
     """
     keys: tuple[Callable[[Block], tuple[int, ...]], ...] = (
@@ -40,7 +40,7 @@ def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], al
 def _placed_in(
     blocks: Iterable[Block], distances: Mapping[tuple[str, str], int], align: int
 ) -> tuple[dict[str, int], int]:
-    """Every block at the first place where it can stand beside those before it."""
+    """Every block at the first place where it fits next to those before it."""
     places: dict[str, int] = {}
     known: list[Block] = []
     for block in blocks:

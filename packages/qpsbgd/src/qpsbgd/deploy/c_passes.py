@@ -32,7 +32,7 @@ class MixedPool(MaxPool):
 class WholeSum(Operation):
     """Σ factor · values / divisor, or its mean over a pool's windows, rounded to steps: ties to even numbers.
 
-    Several such sums of values of one image stand behind each other, channel by channel; then there is no pool.
+    Several such sums of values of one image follow one another, channel by channel; then there is no pool.
 
     Attributes:
         factors: For every sum one integer per value; values go in sum by sum.
@@ -64,7 +64,7 @@ class WholeSum(Operation):
 
 
 def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Operation, ...]:
-    """The network with pools behind what is done to sums, and with sums of integers where float32 is as exact."""
+    """The network with pools after what is done to sums, and with sums of integers where float32 is as exact."""
     changed = _pools_behind(operations)
     stages = walk(changed, shape)
     if any(isinstance(stage.operation, ops.Dense) and len(stage.before[0].shape) > 1 for stage in stages):
@@ -89,7 +89,7 @@ def _pools_behind(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class _Terms(NamedTuple):
-    """Values of 8 bits with what each counts, and the average pool behind their sum."""
+    """Values of 8 bits with what each counts, and the average pool after their sum."""
 
     values: list[tuple[int, float]]
     pool: AveragePool | None = None

@@ -194,7 +194,7 @@ class Tables:
     def __init__(
         self, frame: Frame, *, inputs: int, uses: int = 0, each: bool = False, whole: bool = False, more: int = 0
     ) -> None:
-        """Tables of so many inputs that are used so often; reserves their functions and memory, and `more` numbers.
+        """Tables for this many inputs, used this often; reserves their functions and memory, and `more` numbers.
 
         `each` says whether every unit has a factor of its own; tables of integers have no factors.
         """

@@ -2,7 +2,7 @@
 
 Between steps, real numbers stand as (channels, positions); integers as (positions, channels); bits as (positions,
 words), where the channels of a position are the bits of its words. Flattened bits and numbers of 8 bits stay where they
-are: the weights behind them are put into their order instead. Bits and integers of a dense layer that is applied
+are: the weights that follow are reordered instead. Bits and integers of a dense layer that is applied
 to every row of a matrix have the rows for positions and the features for channels.
 """
 

@@ -113,7 +113,7 @@ class Frame:
 
     Attributes:
         scratch: How many numbers, and of which C type, the step needs besides its results.
-        distances: For inputs over which results may be written, how many bytes they must begin behind the results.
+        distances: For inputs over which results may be written, how many bytes they must begin after the results.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Frame:
         self.distances: dict[int, int] = {}
 
     def need(self, numbers: int, kind: str) -> None:
-        """Reserve so many numbers of scratch memory."""
+        """Reserve scratch memory for this many numbers."""
         self.scratch = (numbers, kind)
 
     def follow_windows(self, rows: Array, columns: Array) -> None:

@@ -158,7 +158,7 @@ class GraphBuilder:
         return len(self._operations)
 
     def _scaled(self, value: Traced) -> int:
-        """A layer's sums or another value, with all norms behind it as one scale in double precision."""
+        """A layer's sums or another value, with all norms after it as one scale in double precision."""
         norms = []
         while isinstance(value.module, kinds.NORMS):
             norms.append(value)
@@ -190,7 +190,7 @@ class GraphBuilder:
         return self._append(Scale(name, _single(factor), _single(offset), axis), number)
 
     def _normed_rows(self, value: Traced, norms: Sequence[Any]) -> bool:
-        """Whether batch norms behind a dense layer take another dimension for units than the layer, as of rows."""
+        """Whether batch norms after a dense layer take another dimension for units than the layer, as of rows."""
         if not norms or not isinstance(value.module, kinds.DENSE):
             return False
         if {norm.num_features for norm in norms} != {len(value.module.weight)}:
@@ -202,7 +202,7 @@ class GraphBuilder:
         return value.sums is not None and bool(getattr(self._operations[value.sums - 1], "integer", False))
 
     def _activated(self, name: str, module: SignActivation | QuantActivation, value: Traced) -> Traced:
-        """A sign or integers; behind a layer with integer sums, as one operation with what stands between."""
+        """A sign or integers; after a layer with integer sums, as one operation with what lies between."""
         if isinstance(module, SignActivation) and value.small is not None and value.steps is None:
             return value
         number = self._fused(module, value)
@@ -243,7 +243,7 @@ class GraphBuilder:
         return self._append(Combine(name, "multiply"), clipped, moved)
 
     def _applied(self, waiting: Sequence[Traced], number: int) -> int:
-        """The value behind modules that waited, pools or clips, of the value with a number."""
+        """The value after modules that waited, pools or clips, of the value with a number."""
         for step in waiting:
             assert step.operation is not None
             number = self._append(step.operation, number)
@@ -260,9 +260,9 @@ def _since_layer(value: Traced) -> tuple[Traced, list[Traced]]:
 
 
 def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]] | None:
-    """The pools that go before and behind the threshold that a sign becomes; None if one can go nowhere.
+    """The pools that go before and after the threshold that a sign becomes; None if one can go nowhere.
 
-    A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes behind the
+    A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes after the
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
     norms = [place for place, step in enumerate(between) if isinstance(step.module, kinds.NORMS)]

@@ -241,7 +241,7 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
 
 def _embedding(name: str, module: Any) -> Operation:
     if module.max_norm is not None:
-        raise refusal(name, module, "has max_norm, which changes it in use; build it without")
+        raise refusal(name, module, "has max_norm, which changes the weights in use; build it without")
     return Embedding(name, to_numpy(module.weight, name, module))
 
 
@@ -348,14 +348,14 @@ REAL_TYPES = frozenset({torch.float32, torch.float64})
 def module_of(
     target: Any, args: Sequence[Any], kwargs: dict[str, Any], *, types: frozenset[torch.dtype] = REAL_TYPES
 ) -> nn.Module | None:
-    """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
+    """The module that computes the same as a function or method, given its arguments after the first; None if none."""
     if target in _CASTS:
         return _cast(target, args, kwargs, types)
     make, names = _MODULE_OF.get(target, (None, ()))
     if make is None:
         return None
     if len(args) > len(names):
-        raise ValueError(f"{_called(target)} must have at most {len(names)} arguments behind the first, got {args}")
+        raise ValueError(f"{_called(target)} must have at most {len(names)} arguments after the first, got {args}")
     options = {k: v for k, v in (_by_name(names, args) | kwargs).items() if k not in _WITHOUT_MEANING}
     if options.get("dtype", torch.float32) in (None, torch.float32):
         options.pop("dtype", None)
@@ -363,7 +363,7 @@ def module_of(
 
 
 def works_in_place(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a function or method, given its arguments behind the first, changes that one."""
+    """Whether a function or method, given its arguments after the first, changes that one."""
     _, names = _MODULE_OF.get(target, (None, ()))
     by_name = _called(target).endswith("_") and not _called(target).endswith("__")
     return target in _IN_PLACE or by_name or bool((_by_name(names, args) | kwargs).get("inplace"))
@@ -380,7 +380,7 @@ def _by_name(names: Sequence[str], args: Sequence[Any]) -> dict[str, Any]:
 def _cast(target: str, args: Sequence[Any], kwargs: dict[str, Any], types: frozenset[torch.dtype]) -> nn.Module:
     """Nothing, for x.to() or x.type() with whatever arguments name one of these types, or none."""
     if target == "type" and not (args or kwargs):
-        raise ValueError("the type of a value cannot be asked for; write x.dtype")
+        raise ValueError("the type of a value cannot be queried; write x.dtype")
     for given in (*args, *kwargs.values()):
         dtype = given.dtype if isinstance(given, Tensor) else given
         if isinstance(dtype, str) and dtype.endswith("Tensor"):

@@ -272,7 +272,7 @@ def _check_encoder(encoder: nn.Module, *masks: Any) -> None:
     """Refuse what would not be torch's own encoder, or its layer, without masks."""
     if any(mask is not None and mask is not False for mask in masks):
         raise RefusedError(
-            "masks of a TransformerEncoder cannot be deployed; call it with its input alone, or write its layers with "
+            "masks of a TransformerEncoder cannot be deployed; call it with its input only, or write its layers with "
             "F.scaled_dot_product_attention"
         )
     if {"_sa_block", "_ff_block"} & set(vars(encoder)):

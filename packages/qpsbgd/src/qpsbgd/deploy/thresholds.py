@@ -1,4 +1,4 @@
-"""Gain, bias, batch norm and an activation behind a layer of integers, as integers per unit.
+"""Gain, bias, batch norm and an activation after a layer of integers, as integers per unit.
 
 The sums of weights ±1 times bits or integers of 8 bits are integers, and everything up to the next activation
 rises or falls with them: so a sign is a comparison with a level, and a quantised activation is one with every step.
@@ -27,7 +27,7 @@ _MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a bat
 
 @dataclass(frozen=True)
 class LayerSums:
-    """The sums of a layer, whose inputs count `steps` (None for bits), and norms and activations behind it."""
+    """The sums of a layer, whose inputs count `steps` (None for bits), and the norms and activations after it."""
 
     layer: BinaryLayer
     between: Sequence[nn.Module]
@@ -76,7 +76,7 @@ class LayerSums:
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
 
     def _boundaries(self, activation: _Function, wanted: Array) -> tuple[Array, Array]:
-        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, turned round."""
+        """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, negated."""
         units = len(self.layer.weight)
         ends = self._results(activation, np.repeat([[-self.most], [self.most]], units, 1))
         flipped = ends[0] > ends[1]

@@ -108,12 +108,12 @@ def convert(
     stay = listed(reasons)
     if not layers:
         raise ValueError(
-            "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out"
+            "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d is left after first, last and skip"
             + (f"; these stay real-valued: {stay}" if stay else "")
         )
     converted = replace_modules(model, {layer: _binary(layer, name, options) for name, layer in layers.items()})
     if stay:
-        warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
+        warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is intended", stacklevel=2)
     label_layers(converted)
     attach_hf_config(converted, latents=True)
     return converted
@@ -142,7 +142,7 @@ def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
 
 
 def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[nn.Module]]:
-    """The first layer and the last, each in a list; behind embeddings no first, and as one of equal blocks no last."""
+    """The first layer and the last, each in a list; no first after embeddings, and no last among equal blocks."""
     order = [module for module in names if is_converted(module)]
     before = itertools.takewhile(lambda module: module not in order[:1], names)
     if not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in before):
@@ -163,7 +163,7 @@ def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module], skip: Coll
 
 
 def _adapters(model: nn.Module) -> set[nn.Module]:
-    """Modules that peft has put beside a layer, which it calls `base_layer`."""
+    """Modules that peft has added to a layer, which it calls `base_layer`."""
     beside: set[nn.Module] = set()
     for module in model.modules():
         if base := dict(module.named_children()).get("base_layer"):

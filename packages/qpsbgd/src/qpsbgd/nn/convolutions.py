@@ -25,7 +25,7 @@ class BinaryConvNd(BinaryLayer):
         stride: Step between patches.
         padding: What is added on each side, "valid" for nothing, or "same" for an output as large as the input.
         dilation: Step between the pixels of a patch.
-        groups: Parts of the channels that are not connected to each other; `in_channels` for a depthwise convolution.
+        groups: Parts of the channels that are not connected to one another; `in_channels` for a depthwise convolution.
         bias: Add a real bias, to be trained by an ordinary optimiser.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
         gain: "fan_in" for 1/√n, or a number.

@@ -76,7 +76,7 @@ def normalized(
 
     Args:
         edge_index: Edges (2, E), both directions of an undirected graph.
-        edge_weight: Weights (E,), all one if none are given.
+        edge_weight: Weights (E,), all ones if none are given.
         num_nodes: N.
         like: A tensor whose dtype the weights get.
     """

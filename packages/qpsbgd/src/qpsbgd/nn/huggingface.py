@@ -1,4 +1,4 @@
-"""Binary layers in Hugging Face checkpoints: import this module, and `from_pretrained` loads them as what they are."""
+"""Binary layers in Hugging Face checkpoints: import this module, and `from_pretrained` loads them as binary layers."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ class BinaryConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
     Args:
         layers: Options of the binary layers, by name.
-        latents: Save latent weights, with which training goes on. False, as in a model that `binarize` made, saves bits
-            where no optimiser of ours holds the layer and its scale is not that of the latent weights.
+        latents: Save latent weights, from which training can continue. False, as in a model that `binarize` made, saves
+            bits where no optimiser of ours holds the layer and its scale is not that of the latent weights.
         quant_method: Always "qpsbgd".
     """
 

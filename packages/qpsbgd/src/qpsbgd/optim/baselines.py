@@ -202,14 +202,14 @@ class ProxQuant(DescentOptimizer):
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
     steps the proximal steps move a weight by up to rate · T²/2. By default, the pull takes a weight of zero to ±1, and
     from T/2 on it is stronger than a step of size lr against it: give `steps` = T. From step T on, all weights are at
-    ±1, whatever is left of the way. `params` and `real` are those of `QPSBGD`; the rate of the real parameters falls to
-    zero over `real["steps"]` alone.
+    ±1, however far they had still to go. `params` and `real` are those of `QPSBGD`; the rate of the real parameters
+    falls to zero over `real["steps"]` alone.
 
     Args:
         lr: Step size of the weights.
-        rate: Growth of the regulariser per step, and no end of it at T; None takes 2/T² + 2 lr/T, with T = 1000 where
-            `steps` is not given.
-        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
+        rate: Growth of the regulariser per step, which continues beyond T; None takes 2/T² + 2 lr/T, with T = 1000
+            where `steps` is not given.
+        steps: T, the steps of the whole training. The learning rate is constant: with a cosine ProxQuant trains worse.
         update: The gradient step: "sgd", "sign" or "adam".
         momentum: Momentum of "sgd" and "sign".
         betas: Decay rates of Adam's two means; `eps` is added to its denominator.
@@ -264,7 +264,7 @@ class StraightThrough(DescentOptimizer):
         Ω ← Ω − lr · (u + weight_decay · Ω),   u from the gradient at the binary weights
 
     Meant for layers with `scale="magnitude"`, as `convert(…, scale="magnitude")` makes them: XNOR-Net, DoReFa and
-    BitNet train so.
+    BitNet train this way.
     `params`, `steps`, `warmup` and `real` are those of `QPSBGD`.
 
     Args:
@@ -304,11 +304,11 @@ class StraightThrough(DescentOptimizer):
 
 
 class Bop(DescentOptimizer):
-    """Bop (Helwegen et al., 2019): a weight flips when the mean gradient has pushed against it for long enough.
+    """Bop (Helwegen et al., 2019): a weight flips once the mean gradient has pushed against it for long enough.
 
         m ← (1 − lr) m + lr · ∂E/∂W,   Ω ← −Ω where |m| > threshold and m has the sign of Ω
 
-    There are no latent weights to speak of: Ω keeps its size, and only its sign means anything. `params`, `warmup` and
+    There are no latent weights in the usual sense: Ω keeps its size, and only its sign matters. `params`, `warmup` and
     `real` are those of `QPSBGD`.
 
     Args:

@@ -28,9 +28,9 @@ _CALLER = 5  # stack level of the caller of `step` in `_finish_step`: torch puts
 class BinaryOptimizer(Optimizer):
     """A torch optimiser of the latent weights of binary layers, and of the other parameters if asked to.
 
-    Wherever torch optimisers take parameters, these take also a model, a layer, or several of them. The latent weights
+    Wherever torch optimisers take parameters, these also take a model, a layer, or several of them. The latent weights
     of the binary layers inside become a parameter group. With `real`, all other parameters become a second group,
-    which an optimiser of torch steps. Parameters that are given one by one, as `model.parameters()`, are all trained:
+    stepped by a torch optimiser. Parameters that are given one by one, as `model.parameters()`, are all trained:
     without `real`, real-valued ones as with `real=True`.
 
     In a parameter group `{"params": …, "lr": …}` that has binary weights, options that the binary optimiser has are

@@ -34,7 +34,7 @@ class Checkpoint:
     random state is part of it, so that a resumed run repeats the interrupted step and equals an uninterrupted one bit
     for bit, if everything else that is random takes its numbers from torch.
 
-    A step that is left by `break` counts as finished, whether the `with` block ends there or goes on.
+    A step left by `break` counts as finished, whether or not the `with` block ends there.
 
     Every step begins with a copy of the state in memory, which costs as much as a pass over all weights.
 
@@ -42,7 +42,8 @@ class Checkpoint:
         path: The file. If it exists, the parts are restored from it at the beginning of the `with` block: all of them,
             or, if one does not fit, none, and a ValueError names it.
         every: Steps between two writes; None writes only at the end and when the run is interrupted.
-        **parts: What has a state: models, optimisers, schedulers, and `torch.Generator`s. The same names every time.
+        **parts: Whatever has a state: models, optimisers, schedulers, `torch.Generator`s. Use the same names every
+            time.
 
     Attributes:
         step: The number of finished steps.

@@ -18,7 +18,7 @@ class Minimum:
     Attributes:
         x: The best spins visited, shape (n,).
         value: E(f(x)) there.
-        latent: The real iterate at the end, to go on from.
+        latent: The real iterate at the end, to continue from.
         values: E(f(sign xᵗ)) at every step, the start included.
         fixed_point: Whether the last spins satisfy Theorem 1, −Π(∇E) = sign(x): no further step would change them.
     """
@@ -53,7 +53,7 @@ def minimize(
         steps: Maximum number of updates.
         solver: Solver for the QUBO of each step.
         scale: As in `binary_map`; "literal" is the definition as printed.
-        stop_at_fixed_point: End where no further step would change the spins.
+        stop_at_fixed_point: Stop where no further step would change the spins.
     """
     x0 = torch.as_tensor(x0)
     latent = (x0 if x0.is_floating_point() else x0.double()).detach().clone()

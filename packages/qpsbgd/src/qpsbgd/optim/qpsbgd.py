@@ -430,7 +430,7 @@ def _chosen_projection(
         return make_projection(projection).with_network_default(recommended)
     kind = PROJECTIONS.get(projection) if isinstance(projection, str) else None
     if kind is not None and kind().solver is None:
-        raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
+        raise ValueError(f'the {projection} has no solver; leave it out, or use projection="spins"')
     chosen = make_projection("spins" if projection is None else projection, solver=solver)
     return chosen.with_network_default(recommended)
 

@@ -35,7 +35,7 @@ class QuboDescent(QPSBGD):
             without norms.
         steps: Total number of training steps, over which the share of flips falls to zero by a cosine.
         solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
-        window: Solve in each step for the so many weights per output unit that gain most by flipping alone, all others
+        window: In each step solve for this many weights per output unit, those whose flips alone gain most, all others
             fixed: problems for exact solvers and annealers, whatever the width of the layer. None for all weights.
         memory: β of the mean gradient.
         warmup: As for `QPSBGD`.

@@ -109,7 +109,7 @@ class RealPart:
 
 
 class RealGroups:
-    """The real-valued parameter groups of a binary optimiser, and what is to become of parameters beside them."""
+    """The real-valued parameter groups of a binary optimiser, and how other parameters are treated."""
 
     def __init__(self, real: Real) -> None:
         self.options = real_options(real)
@@ -118,7 +118,7 @@ class RealGroups:
         self.forget_steps()
 
     def forget_steps(self) -> None:
-        """Begin to watch the parameters beside the groups anew."""
+        """Start watching the other parameters again."""
         self._steps = 0
         self._first: dict[Tensor, tuple[int, Tensor]] = {}
 
@@ -142,7 +142,7 @@ class RealGroups:
         return params, real
 
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
-        """A message, given once, if parameters beside the `trained` ones have gradients, but nothing changes them."""
+        """A message, given once, if parameters that are not `trained` have gradients, but nothing changes them."""
         self._steps += 1
         if self._steps > 1 + _PATIENCE or not self._beside:
             return

@@ -160,7 +160,7 @@ class Network:
         return factor * math.pow(length, -0.25) * self.depth_factor
 
     def recommendation(self, steps: int | None) -> Recommendation:
-        """The options for a run of so many steps."""
+        """The options for a run of this many steps."""
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
         layers, norms = len(self.trained), bool(self.norm_vectors)
         projection: Projection = Polar() if norms and layers >= DEEP and not self.stacked else Ridge()

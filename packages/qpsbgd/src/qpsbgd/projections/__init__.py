@@ -34,7 +34,7 @@ def make_projection(projection: Any, **options: Any) -> Projection:
     if isinstance(projection, Projection):
         if options:
             raise TypeError(
-                f"{', '.join(options)} belongs into the projection: {type(projection).__name__}"
+                f"{', '.join(options)} belongs in the projection: {type(projection).__name__}"
                 f"({', '.join(f'{name}=…' for name in options)})"
             )
         return projection

@@ -26,7 +26,7 @@ class Blocks:
 
     @classmethod
     def of(cls, layer: BinaryLayer, limit: int | None, outputs: int | None = None) -> Blocks:
-        """The blocks of a layer, or of so many of its output units; no limit leaves every group in one piece."""
+        """The blocks of a layer, or of this many of its output units; no limit leaves every group in one piece."""
         units, *rest = layer.weight.shape
         inputs = math.prod(rest)
         parts = 1 if limit is None else math.ceil(inputs / limit)

@@ -35,10 +35,10 @@ products are mostly overhead; larger ones would just take more memory."""
 class Polar(Projection):
     """G = polar(S̄), divided by its root mean square over the layer; it needs no rows.
 
-    Units whose gradient is exactly zero in a step do not move in it, and change nothing for the others.
+    Units whose gradient is exactly zero in a step do not move, and do not affect the others.
 
     The orthogonal factor whitens both sides of the mean gradient S̄ by itself, where the ridge whitens the input side by
-    Q̄. One step costs 15 matrix products per layer: cheap on a GPU, dear on a CPU.
+    Q̄. One step costs 15 matrix products per layer: cheap on a GPU, expensive on a CPU.
     """
 
     name = "polar"

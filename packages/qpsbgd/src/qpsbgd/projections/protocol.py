@@ -153,10 +153,10 @@ class Projection(ABC):
     and have one method. One that uses a solver has it as the field `solver`.
 
     Args:
-        block: Layers with more inputs are cut into blocks of at most so many, each a separate problem; None for no
+        block: Layers with more inputs are cut into blocks of at most this many, each a separate problem; None for no
             limit. It bounds the memory of Q̄ by `block` numbers per input.
-        rows: Most rows used of one pass, over all ranks together; if there are more, such as a convolution's patches,
-            evenly spaced ones are taken. None uses all.
+        rows: Most rows used from each pass, over all ranks together; if there are more, such as a convolution's
+            patches, evenly spaced ones are taken. None uses all.
     """
 
     name: ClassVar[str]

@@ -50,7 +50,7 @@ class SpinsState(SystemState):
 
 @dataclass(frozen=True)
 class Spins(SystemProjection):
-    """Projects onto ±1: the vectors nearest to the ridge's solution in the metric A; with several bits, sums of them.
+    """Projects onto ±1: the vectors closest to the ridge's solution in the metric A; with several bits, sums of them.
 
         gⱼ = argmin over {−1, +1}ⁿ of (g − κ Gⱼ/ρⱼ)ᵀ A (g − κ Gⱼ/ρⱼ),   G = A⁻¹ S̄
 

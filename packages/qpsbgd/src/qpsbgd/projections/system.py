@@ -141,7 +141,8 @@ class SystemProjection(Projection):
     """A projection that solves the layer's system A G = S̄; subclasses have a name and `solve`.
 
     Args:
-        delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, or with few rows 1 to 10 by their rank.
+        delta: δ. The larger, the closer G is to the gradient; "auto" is 3, or with few rows 1 to 10, depending on their
+            rank.
         memory: Share of Q̄ that is kept at a renewal.
         refresh: Steps between renewals of Q̄ and its factorisation.
     """
@@ -238,7 +239,7 @@ def effective_rank(gram: Tensor) -> Tensor:
 
 
 def penalty_of(gram: Tensor, rows: int) -> float | Tensor:
-    """δ by default, for a layer's Q̄ (count, n, n) from so many rows; a tensor, so that a GPU need not wait."""
+    """δ by default, for a layer's Q̄ (count, n, n) from this many rows; a tensor, so that a GPU need not wait."""
     if rows >= MANY_ROWS:
         return PENALTY_OF_MANY
     return (effective_rank(gram).mean() / UNIT_RANK).pow(3).clamp(1.0, LARGEST_PENALTY)
@@ -263,7 +264,7 @@ def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks, *, sure: bool
         factor, failed = torch.linalg.cholesky_ex(system_matrix(gram.to(dtype), penalty, blocks))
         if sure or not bool(failed.any()):
             return _inverse_of(factor).to(gram.dtype)
-    raise ValueError(f"the inputs are too alike for δ = {float(penalty):g}; take a larger one")
+    raise ValueError(f"the inputs are too similar for δ = {float(penalty):g}; use a larger one")
 
 
 def invert(systems: Sequence[System]) -> None:

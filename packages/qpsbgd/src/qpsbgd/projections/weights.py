@@ -201,18 +201,18 @@ class Weights(Projection):
         w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = (Q̄/d + δI) / (1 + δ)
 
     per column, with its present weights w₀ and d = mean(diag Q̄). F is the mean gradient as the model predicts it at w₀:
-    the running mean of the gradients, to each of which c A Δw is added for every flip made since. c is steered so that
+    the running mean of the gradients, to each of which c A Δw is added for every flip made since. c is adjusted so that
     the rate of the parameter group is the share of the weights that flip in a step. All columns of a layer have the
     same c A: a family.
 
     Args:
         solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
             have no lower energy than w₀ are not taken.
-        window: Solve for the so many weights of each column that gain most by flipping alone, all others fixed; None
+        window: Solve for this many weights of each column, those whose flips alone gain most, all others fixed; None
             for all of them.
         delta: δ of A: it weakens the couplings.
-        curvature: In place of steering, a bound on the second derivative of the mean loss by a row's outputs, times the
-            rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
+        curvature: Instead of adjusting c, a bound on the second derivative of the mean loss by a row's outputs, times
+            the rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
             batches, β = 0 and `refresh` and `memory` of 1 and 0, every answer of lower energy lowers the loss of a
             network's only trained layer, so that training ends, after finitely many steps, at weights that the solver
             does not improve.
@@ -253,7 +253,7 @@ class Weights(Projection):
         return partial(block_moments, Blocks.of(layer, self.block), dtype)
 
     def check(self, layer: BinaryLayer) -> None:
-        """A given curvature is about layers without scales."""
+        """A given curvature applies to layers without scales only."""
         if self.curvature is not None and layer.scaling is not None:
             raise ValueError(f"a curvature bounds the loss of layers without scales, got {layer}")
 

@@ -37,19 +37,19 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         hidden_layers: Widths of the hidden layers, or one width; () for none.
         projection: "ridge", or "spins" for the paper's method: see docs/networks.md.
         solver: Solver of the spins, by name or a `Solver`; None takes the default.
-        epochs: Passes through the data; None makes at least 26, and more where these would be few steps.
-        batch_size: Rows of a step, about.
-        dropout: The share of hidden units that is left out of a step; it keeps networks from overfitting.
+        epochs: Passes through the data; None for at least 26, and more where these would be few steps.
+        batch_size: Rows per step, approximately.
+        dropout: The share of hidden units left out of each step, against overfitting.
         learning_rate: Rate of the binary weights, relative to their initial range; None derives one from depth and
             length of training.
         real_learning_rate: Rate of the batch norms and column factors.
         class_weight: A factor on the weights of each class's rows, as a dict, or "balanced" for the inverse of their
             shares; not for several labels.
-        early_stopping: Hold out rows, stop when their score no longer grows, and keep the best epoch's network.
+        early_stopping: Hold out rows, stop when their score no longer improves, and keep the best epoch's network.
         validation_fraction: The share of rows to hold out.
         n_iter_no_change: Epochs without a better score after which training stops.
         warm_start: Whether `fit` continues with the existing network.
-        random_state: Seed, generator, or None for another result at every call.
+        random_state: Seed, generator, or None for a different result at every call.
         verbose: Show a progress bar.
 
     Attributes:
@@ -85,13 +85,13 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         self._check_options()
         first = not hasattr(self, "network_")
         if first and classes is None:
-            raise ValueError("the first call of partial_fit needs classes, all labels that will come")
+            raise ValueError("the first call of partial_fit needs classes: all labels that will ever occur")
         if self.class_weight == "balanced":
             raise ValueError('class_weight="balanced" needs all rows at once; give partial_fit a dict')
         rows, values = self._validated(X, y, reset=first)
         known = self.classes_ if classes is None else np.unique(column_or_1d(classes))
         if not first and not np.array_equal(self.classes_, known):
-            raise ValueError(f"classes must stay as they were, {self.classes_}, got {known}")
+            raise ValueError(f"classes must stay the same, {self.classes_}, got {known}")
         several = values.ndim == 2
         if several != (several if first else self._several) or (several and values.shape[1] != len(known)):
             raise ValueError(f"y must be of the same kind at every call, with {len(known)} classes, got {values.shape}")

@@ -347,7 +347,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @abstractmethod
     def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
-        """Modules behind a fresh body, whose last norm may be set to what is known of the targets."""
+        """Modules after a fresh body, whose last norm may be set to what is known of the targets."""
 
     @abstractmethod
     def _encoded(self, values: Rows) -> Tensor:

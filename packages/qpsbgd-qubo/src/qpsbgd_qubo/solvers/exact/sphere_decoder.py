@@ -69,5 +69,5 @@ def prove(couplings: Array, linear: Array, spins: Array, *, node_limit: int, sto
 
 
 def exhaustion_work(open_spins: int) -> int:
-    """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
+    """The nodes of the sphere decoder that take as long as trying all values of this many spins."""
     return 1 << max(0, open_spins - 7)

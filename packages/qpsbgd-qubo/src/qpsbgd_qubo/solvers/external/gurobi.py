@@ -33,7 +33,7 @@ ROUNDING = 1e-9
 
 SMALL, FEW = 2e-6, 0.01
 """Share of the largest coefficient below which Gurobi's tolerances may hide one, and share of such coefficients up to
-which proofs are believed: from a ratio of 1e6 on, some proofs of penalties beside costs were wrong by a cost."""
+which proofs are believed: from a ratio of 1e6 on, some proofs of penalties next to costs were wrong by a cost."""
 
 _HOW_TO_GET_A_LICENCE = (
     "academic licences are free at https://www.gurobi.com/academia (grbgetkey puts gurobi.lic into your home folder, "
@@ -51,7 +51,7 @@ class Gurobi(Solver):
     It runs on as many threads as the kernels.
 
     A proof holds to within Gurobi's own tolerance, 1e-6 of the largest coefficient. None is claimed where more than one
-    coefficient in a hundred is below 2e-6 of the largest, such as costs beside large penalties.
+    coefficient in a hundred is below 2e-6 of the largest, such as costs next to large penalties.
 
     Args:
         time_limit: Seconds per family, shared out evenly among the columns that are left; None for no limit.

@@ -79,7 +79,7 @@ class OneHot:
         return annealed
 
     def tabu_search(self, spins: Array, *, sweeps: int, seed: int, stop: Array) -> Array:
-        """The lowest spins met by tabu moves within groups from `spins`, as long as so many sweeps take."""
+        """The lowest spins met by tabu moves within groups from `spins`, for as long as this many sweeps take."""
         generator, lowest = np.random.default_rng(seed), spins.copy()
         state, tenure = int(generator.integers(1, 2**63, dtype=np.uint64)), int(generator.choice(TENURES))
         kernels.tabu_groups(self.kernel, lowest, MOVES_PER_SWEEP * sweeps, tenure, state, stop)

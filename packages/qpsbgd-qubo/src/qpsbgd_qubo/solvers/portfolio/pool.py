@@ -82,7 +82,7 @@ class PoolSearch:
         return self.pool[0]
 
     def round(self, run: Callable[..., Any], most_sweeps: float = np.inf) -> None:
-        """Make one move per worker by `run`, a `map`, with at most so many sweeps, and keep what is good."""
+        """Make one move per worker by `run`, a `map`, with at most this many sweeps, and keep what is good."""
         planned = self.sweeps if self.rounds else TRIAL_SWEEPS
         if self.rounds == 1 and self.problem.begins_long and np.isfinite(most_sweeps):
             planned = LONG_SWEEPS
@@ -140,7 +140,7 @@ class PoolSearch:
         return problem.anneal(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
 
     def _search_with_kicks(self, answer: Answer, *, moves: int, seed: int) -> Answer:
-        """Tabu searches with so many moves in all, short ones for few spins, each from the best with some flipped."""
+        """Tabu searches with this many moves in all, short ones for few spins, each from the best with some flipped."""
         generator, n = np.random.default_rng(seed), len(answer[0])
         short = n <= KICK_UP_TO
         for _ in range(max(1, moves // n) if short else 1):

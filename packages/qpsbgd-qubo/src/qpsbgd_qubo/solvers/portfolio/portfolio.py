@@ -128,7 +128,7 @@ class _SparseProblem:
         return self.problem.to_dense().couplings()
 
     def descend(self, spins: Array, stop: Array) -> Array:
-        """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
+        """Where downhill flips lead from `spins`, int8, or until `stop` is set."""
         return self.model.merge(spins.copy(), spins[None].copy(), stop)[0]
 
     def energy(self, spins: Array) -> float:
@@ -242,7 +242,7 @@ class _Run:
                 stop.fill(1)  # what is still running when an exception ends the rounds
 
     def _prove(self) -> None:
-        """Bring the best spins to the optimum if that costs little beside the search."""
+        """Bring the best spins to the optimum if that costs little compared with the search."""
         nodes = min(2**62, math.inf if self.most_rounds is None else NODES * self.most_rounds)
         left = self.end - time.monotonic()
         with deadline(None if left == math.inf else SHARE * max(0.0, left)) as stop:

@@ -96,7 +96,7 @@ class Descent(Solver):
         return triton_kernels(like, num_spins) is not None
 
     def limits(self, num_spins: int) -> dict[str, Any]:
-        """The limits of one search of so many spins, for the kernels."""
+        """The limits of one search over this many spins, for the kernels."""
         most = most_flips(self.max_flips, num_spins, self.tabu)
         return {"max_flips": most, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
 

@@ -113,7 +113,7 @@ def _search(
 
 
 def fits(like: Tensor, num_spins: int) -> bool:
-    """Whether the kernel can take families of so many spins in the precision of this tensor."""
+    """Whether the kernel supports families of this many spins in this tensor's precision."""
     return like.dtype == torch.float32 and num_spins <= LARGEST
 
 

@@ -63,7 +63,7 @@ def descend_on_device(state: WarmState, linear: Tensor, signs: Tensor, limits: d
 
 
 def triton_kernels(like: Tensor, num_spins: int) -> ModuleType | None:
-    """The Triton kernels, where they are installed and can take families of so many spins beside this tensor."""
+    """The Triton kernels, where they are installed and support families of this many spins on this tensor's device."""
     if not like.is_cuda:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Descent for families whose quadratic part stands while their linear part moves slowly, as in training.
+"""Descent for families whose quadratic part is fixed while their linear part moves slowly, as in training.
 
-A search begins with the sign vector in which those spins are turned round that ended so in the last search, and fields
-are carried on: that takes fewer flips than sign(−s) alone, and no product of all couplings with all spins.
+A search begins with the sign vector, with those spins flipped that differed from it at the end of the last search, and
+fields are carried on: that takes fewer flips than sign(−s) alone, and no product of all couplings with all spins.
 """
 
 from dataclasses import replace
