@@ -93,8 +93,11 @@ def test_frozen_layers_do_not_lower_the_rate():
     assert recommend(model, 10_000).lr == pytest.approx(0.025)
 
 
-def test_scales_by_magnitude_want_no_smaller_rate():
-    assert recommend(residual(8, norm=False, scale="magnitude"), 10_000).lr == pytest.approx(0.025)
+def test_layers_that_shrink_their_inputs_lower_the_rate_of_weights_but_not_of_scales():
+    shrinking = convert(nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(6, 6), nn.ReLU()))))
+    keeping = residual(8, norm=False)
+    rates = [(found.lr, found.scale_lr) for found in (recommend(shrinking, 10_000), recommend(keeping, 10_000))]
+    assert rates == [pytest.approx((0.025 / 4**1.5, 0.01)), pytest.approx((0.025 / 4**1.5, 0.01 / 4**1.5))]
 
 
 def test_biases_are_no_norms():
@@ -178,8 +181,7 @@ def test_a_loaded_state_keeps_its_momentum():
     model = residual(2)
     state = QPSBGD(model, steps=10_000, real=True).state_dict()
     short = QPSBGD(model, steps=100, real=True)
-    with pytest.warns(UserWarning, match="steps=10000"):
-        short.load_state_dict(state)
+    short.load_state_dict(state)
     assert short.param_groups[0]["momentum"] == 0.9
 
 

@@ -39,7 +39,7 @@ class OptionRules:
         return cls(
             optimizer=optimizer,
             norms=bool(network.norm_vectors),
-            scale_rate_factor=network.depth_factor if needs_depth else 1.0,
+            scale_rate_factor=network.scale_rate_factor if needs_depth else 1.0,
             **{"given": frozenset(name for name, value in options.items() if value is not None), **more},
         )
 

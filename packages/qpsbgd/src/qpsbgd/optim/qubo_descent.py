@@ -18,7 +18,7 @@ DEFAULT_FLIPS = 0.02
 
 def default_flips(params: Layers) -> float:
     """The share of the weights that flip in a step at the beginning: 0.02, less in deep networks as `QPSBGD`'s rate."""
-    return DEFAULT_FLIPS * Network.of(param_groups(params)).depth_factor
+    return DEFAULT_FLIPS * Network.of(param_groups(params)).rate_factor
 
 
 class QuboDescent(QPSBGD):

@@ -34,7 +34,7 @@ MEMORY, LEAST_MEMORY = 1 / 150, 5
 """Steps of the run that the mean gradient covers at most, as a fraction, and how many it may always cover: β = 0.8 in
 runs of up to 750 steps, and 0.9 from 1,500 on (reproduction/benchmarks/training/training.py --momenta)."""
 KEPT_SIZE = 0.75
-"""Outputs, in sizes of the inputs, from which a layer counts for the depth: torch's own start gives 0.5, He's 1.1
+"""Outputs, in sizes of the inputs, from which a layer lowers the rate of scales: torch's own start gives 0.5, He's 1.1
 (reproduction/benchmarks/training/training.py letter-deep)."""
 REAL_RATE = 3e-3
 """The rate of AdamW for real matrices, three times torch's: chosen in reproduction/results/rates.json."""
@@ -98,7 +98,7 @@ def recommend(model: Layers, steps: int | None = None) -> Recommendation:
         scale       magnitude nearly every layer has a norm
         real_lr     0.003     AdamW's, for matrices
         vector_lr   0.01      the network has norms: 0.01, more in runs of fewer than 5,000 steps
-        scale_lr    0.01      as norms, and lowered with the depth as lr
+        scale_lr    0.01      as norms, lowered with the depth where layers keep the sizes of inputs
     """
     return Network.of(param_groups(model)).recommendation(steps)
 
@@ -138,26 +138,27 @@ class Network:
         return dense and self.norm_vectors >= 2 * max(1, len(self.trained) - 1)
 
     @cached_property
-    def depth(self) -> float:
-        """Layers in a stretch in which their changes add up.
+    def rate_factor(self) -> float:
+        """The factor on the rate of latent weights, by the layers in a stretch in which their changes add up."""
+        return _by_depth(self.depth(self.trained))
+
+    @cached_property
+    def scale_rate_factor(self) -> float:
+        """That on learned scales: layers whose outputs shrink, as at torch's own start, need scales that grow."""
+        return _by_depth(self.depth([layer for layer in self.trained if _keeps_size(layer)]))
+
+    def depth(self, layers: Sequence[BinaryLayer]) -> float:
+        """How many of these layers a stretch between norms has.
 
         A norm takes out the size of what comes before, but in a stack of dense layers with norms the changes of all
-        layers still add up. Otherwise only layers that keep the size of their inputs count: those that shrink them, as
-        converted ones do that start at torch's own weights, leave room for their scales to grow.
+        layers still add up.
         """
-        if self.stacked:
-            return min(len(self.trained), self.norm_vectors // 2)
-        return sum(map(_keeps_size, self.trained)) / (1 + self.norm_vectors)
-
-    @property
-    def depth_factor(self) -> float:
-        """The factor min(1, (2 / depth)^1.5) on the rates of latent weights and learned scales."""
-        return math.pow(max(1.0, self.depth / FREE_DEPTH), -1.5)
+        return min(len(self.trained), self.norm_vectors // 2) if self.stacked else len(layers) / (1 + self.norm_vectors)
 
     def rate(self, factor: float, steps: int | None) -> float:
-        """The rate factor · steps^(−1/4) · `depth_factor`, in units of the initial range."""
+        """The rate factor · steps^(−1/4) · `rate_factor`, in units of the initial range."""
         length = AT_LEAST_ONE_OR_NONE.checked("steps", steps) or UNKNOWN_LENGTH
-        return factor * math.pow(length, -0.25) * self.depth_factor
+        return factor * math.pow(length, -0.25) * self.rate_factor
 
     def recommendation(self, steps: int | None) -> Recommendation:
         """The options for a run of this many steps."""
@@ -170,7 +171,8 @@ class Network:
             why = "the network has no norms"
         else:
             why = "dense layers with a norm each" if self.stacked else f"norms, and {layers} binary layers"
-        lowered = f" · (2/{self.depth:.3g})^1.5 for the depth" if self.depth > FREE_DEPTH else ""
+        depth = self.depth(self.trained)
+        lowered = f" · ({FREE_DEPTH:g}/{depth:.3g})^1.5 for the depth" if depth > FREE_DEPTH else ""
         has = "the network has norms" if norms else "the network has no norms"
         scale = usual_scale(layers, self.norm_vectors / 2)
         vector_lr = vector_rate(steps) if norms else REAL_RATE
@@ -183,7 +185,7 @@ class Network:
             scale=scale,
             real_lr=REAL_RATE,
             vector_lr=vector_lr,
-            scale_lr=vector_rate(steps) * self.depth_factor,
+            scale_lr=vector_rate(steps) * self.scale_rate_factor,
             reasons={
                 "projection": why,
                 "lr": f"{RATE} · steps^(−1/4){lowered}, in initial ranges",
@@ -193,7 +195,7 @@ class Network:
                 "scale": "nearly every layer has a norm" if scale == "magnitude" else "not every layer has a norm",
                 "real_lr": "AdamW's, for matrices",
                 "vector_lr": has + (shorter if norms else ": as matrices"),
-                "scale_lr": "as norms, and lowered with the depth as lr",
+                "scale_lr": "as norms, lowered with the depth where layers keep the sizes of inputs",
             },
         )
 
@@ -208,6 +210,10 @@ def vector_rate(steps: int | None) -> float:
     """The rate of norms and their biases: the first of `VECTOR_RATES` times √(5000/steps), at most the second."""
     low, high = VECTOR_RATES
     return min(high, low * (1.0 if steps is None else max(1.0, math.sqrt(LONG_RUN / steps))))
+
+
+def _by_depth(depth: float) -> float:
+    return math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
 
 
 def scale_unit(layer: BinaryLayer) -> float:
