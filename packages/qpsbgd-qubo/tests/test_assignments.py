@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from lazy import Lazy
 
-import qpsbgd_qubo
 from qpsbgd_qubo import SparseIsing, ising_problem, qubo_problem, read_problem, solve
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import make_solver
@@ -192,11 +191,6 @@ def test_problems_are_solved_without_torch(tmp_path, script, words):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.rstrip().endswith("loaded []"), done.stdout
-
-
-def test_all_public_names_are_there():
-    assert all(hasattr(qpsbgd_qubo, name) for name in qpsbgd_qubo.__all__)
-    assert isinstance(solve(MATRIX).problem.family, QuboFamily)
 
 
 def test_a_coupling_of_three_labels_is_refused():

@@ -6,7 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-import qpsbgd_qubo
 from qpsbgd_qubo import QuboFamily, solve, solve_many
 from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.testing import random_family
@@ -118,7 +117,3 @@ def test_joblib_runs_the_searches_on_a_local_dask_cluster():
     assert values(answers) == values(solve_many(problems, solver="exact"))
     with pytest.raises(TypeError, match="gets all of them together"):
         solve_many(problems, solver=chip(), parallel=joblib.Parallel())
-
-
-def test_its_names_are_those_of_the_package():
-    assert {"solve_many", "PackedComposite"} <= set(qpsbgd_qubo.__all__)

@@ -69,25 +69,6 @@ def test_energy_takes_one_vector_or_any_shape_of_them():
         problem.energy([1, 1, 1])
 
 
-def test_a_factor_multiplies_energies():
-    problem = SparseIsing.from_edges(2, [0], [1], [3.0], linear=[1.0, 0.0], offset=2.0)
-    assert (problem * -1).energy([1, 1]) == -6.0
-    assert (0.5 * problem).energy([1, -1]) == 0.0
-
-
-def test_the_size_is_told():
-    problem = SparseIsing.from_edges(4, [0, 1, 1], [1, 0, 2], [1.0, 1.0, 1.0])
-    assert (problem.num_spins, problem.num_couplings) == (4, 2)
-    assert repr(problem) == "SparseIsing(n=4, couplings=2)"
-
-
-def test_the_caller_may_change_its_arrays_afterwards():
-    fields, values = np.ones(2), np.ones(1)
-    problem = SparseIsing.from_edges(2, [0], [1], values, linear=fields)
-    fields[:], values[:] = 7, 7
-    assert problem.energy([1, 1]) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,7 +1,6 @@
 import importlib
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ import pytest
 import torch
 from lazy import Lazy
 
-from qpsbgd.deploy import load_packed, pack, to_c
+from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryLinear
 
 base, datasets, exceptions = (Lazy(f"sklearn.{name}") for name in ("base", "datasets", "exceptions"))
@@ -342,19 +341,6 @@ def test_without_scikit_learn_the_line_to_install_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)  # importing it fails
     with pytest.raises(ImportError, match=r'pip install "qpsbgd\[sklearn\]"'):
         importlib.import_module("qpsbgd.sklearn")
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
-    X, y = iris()
-    model = estimators.QPSBGDClassifier(**SMALL).fit(X, y)
-    source = to_c(model.network_, tmp_path, name="net")
-    files = [path for path in source.files if path.suffix == ".c"]
-    subprocess.run(["gcc", "-std=c99", *files, "-o", tmp_path / "net", "-lm"], check=True)
-    rows = "\n".join(" ".join(f"{value:.9g}" for value in row) for row in X)
-    done = subprocess.run([tmp_path / "net"], input=rows, capture_output=True, text=True, check=True)
-    classes = model.classes_[[int(line.split(":")[0]) for line in done.stdout.splitlines()]]
-    assert (classes == model.predict(X)).mean() > 0.99
 
 
 @both

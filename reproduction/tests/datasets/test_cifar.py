@@ -56,11 +56,6 @@ def test_a_file_of_arrays_is_read(tmp_path):
     is_whole(load_cifar10(data=tmp_path))
 
 
-def test_the_environment_names_the_folder(official, monkeypatch):
-    monkeypatch.setenv("QPSBGD_DATA", str(official))
-    is_whole(load_cifar10())
-
-
 def test_what_is_missing_comes_with_the_command_that_gets_it(tmp_path):
     assert find_images(data=tmp_path) is None
     wanted = rf"expected at .*cifar-10-python.tar.gz; `qpsbgd data fetch cifar-10 --data {tmp_path}` .*cs.toronto.edu"

@@ -48,18 +48,16 @@ def test_the_data_sets_have_the_published_files():
     }
 
 
-def test_a_file_is_found_in_the_folder_that_was_named(named):
-    assert files.locate(NAME, data=named) == named / NAME
-
-
-def test_the_environment_names_the_folder(named, monkeypatch):
-    monkeypatch.setenv("QPSBGD_DATA", str(named))
-    assert files.locate(NAME) == named / NAME
-
-
-def test_the_argument_counts_more_than_the_environment(named, monkeypatch, tmp_path):
-    monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "elsewhere"))
-    assert files.locate(NAME, data=named) == named / NAME
+@pytest.mark.parametrize(
+    ("argument", "environment"), [("here", None), (None, "here"), ("here", "elsewhere"), (None, "~/published")]
+)
+def test_a_file_is_found_in_the_folder_of_the_argument_or_else_of_the_environment(
+    named, monkeypatch, argument, environment
+):
+    monkeypatch.setenv("HOME", str(named.parent))
+    if environment is not None:
+        monkeypatch.setenv("QPSBGD_DATA", environment.replace("here", str(named)))
+    assert files.locate(NAME, data=named if argument else None) == named / NAME
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(named):
@@ -169,9 +167,3 @@ def test_a_download_says_from_where_and_shows_a_bar(publish, origin, tmp_path, c
 def test_the_cache_is_where_the_system_keeps_caches(monkeypatch):
     monkeypatch.delenv("QPSBGD_CACHE")
     assert files.cache_folder().name == "qpsbgd"
-
-
-def test_a_tilde_is_the_home_folder(named, monkeypatch):
-    monkeypatch.setenv("HOME", str(named.parent))
-    monkeypatch.setenv("QPSBGD_DATA", "~/published")
-    assert files.locate(NAME) == named / NAME

@@ -61,25 +61,14 @@ def test_bits_are_what_the_definition_says(small_mnist):
     assert bits.tolist() == [slow_bits(image) for image in images]
 
 
-def test_bit_0_is_plus_one_when_more_key_points_lie_below_the_middle(clear_squares):
-    assert bits_of(squares((20, 4), (20, 12), (4, 8)))[0, 0] == 1
-    assert bits_of(squares((4, 4), (4, 12), (20, 8)))[0, 0] == -1
-
-
-def test_bit_8_is_plus_one_when_more_key_points_lie_left_of_the_middle(clear_squares):
-    assert bits_of(squares((4, 4), (12, 4), (8, 20)))[0, 8] == 1
-    assert bits_of(squares((4, 20), (12, 20), (8, 4)))[0, 8] == -1
-
-
-def test_as_many_points_on_both_sides_give_minus_one(clear_squares):
-    assert (bits_of(squares((12, 12)))[0] == -1).all()
-
-
-def test_an_empty_image_has_only_minus_ones():
+def test_bits_by_hand(clear_squares):
+    for bit, more, less in (
+        (0, ((20, 4), (20, 12), (4, 8)), ((4, 4), (4, 12), (20, 8))),  # below the middle
+        (8, ((4, 4), (12, 4), (8, 20)), ((4, 20), (12, 20), (8, 4))),  # left of it
+    ):
+        assert (bits_of(squares(*more))[0, bit], bits_of(squares(*less))[0, bit]) == (1, -1)
+    assert (bits_of(squares((12, 12)))[0] == -1).all(), "as many on both sides"
     assert (bits_of(np.zeros((1, 28, 28), dtype=np.uint8)) == -1).all()
-
-
-def test_no_images_have_no_bits():
     assert bits_of(np.zeros((0, 28, 28), dtype=np.uint8)).shape == (0, 16)
 
 

@@ -70,12 +70,12 @@ def test_blocks_stop_where_the_solver_says(solver):
 @pytest.mark.parametrize("bias", [True, False])
 def test_blocks_are_fitted_to_the_float_network_like_whole_layers(bias):
     torch.manual_seed(0)
-    layers = [nn.Linear(60, 60, bias=bias) for _ in range(4)]
+    layers = [nn.Linear(36, 36, bias=bias) for _ in range(4)]
     model = nn.Sequential(*(part for layer in layers for part in (layer, nn.LeakyReLU(0.5))))
-    inputs, errors = correlated(2000, 60), {}
+    inputs, errors = correlated(800, 36), {}
     wanted = model[:7](inputs)
-    for name, more in {"whole": {}, "blocks": {"most_inputs": 20}, "own": {"targets": "own"}}.items():
-        made, report = binarize(model, list(inputs.split(500)), first=True, last=True, bias=bias, **more)
+    for name, more in {"whole": {}, "blocks": {"most_inputs": 12}, "own": {"targets": "own"}}.items():
+        made, report = binarize(model, list(inputs.split(400)), first=True, last=True, bias=bias, **more)
         error, around = made[:7](inputs) - wanted, wanted
         if bias:
             error, around = error - error.mean(0), wanted - wanted.mean(0)
@@ -139,14 +139,14 @@ class Largest(TorchDispatchMode):
 
 def test_memory_is_bounded_by_the_blocks():
     torch.manual_seed(0)
-    model, inputs = nn.Linear(150, 4), torch.randn(30, 150)
+    model, inputs = nn.Linear(90, 4), torch.randn(18, 90)
     sizes = {}
-    for most in (4096, 50):
+    for most in (4096, 30):
         with Largest() as largest:
             binarize(model, [inputs], layers=[""], rounds=1, most_inputs=most)
         sizes[most] = largest.bytes
-    assert sizes[4096] >= 8 * 150**2
-    assert sizes[50] <= 8 * 2 * 50**2  # two factors of a block
+    assert sizes[4096] >= 8 * 90**2
+    assert sizes[30] <= 8 * 2 * 30**2  # two factors of a block
 
 
 @pytest.mark.slow

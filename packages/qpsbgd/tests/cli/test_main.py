@@ -48,11 +48,8 @@ def policy_when_torch_is_loaded(**environment):
     return done.stdout.strip()
 
 
-def test_commands_set_the_wait_policy_before_torch_loads_openmp():
+def test_commands_set_the_wait_policy_before_torch_loads_openmp_unless_the_user_has():
     assert policy_when_torch_is_loaded() == "policy passive"
-
-
-def test_commands_leave_the_users_own_wait_policy():
     assert policy_when_torch_is_loaded(OMP_WAIT_POLICY="active") == "policy active"
 
 

@@ -9,7 +9,7 @@ from compiled_c import COMPILERS, SANITIZED, STRICT, built, needs_compiler, outp
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c
-from qpsbgd.deploy.c_values import Constants, float_text, nested
+from qpsbgd.deploy.c_values import Constants, float_text
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
@@ -230,13 +230,6 @@ def test_signs_that_are_scaled_are_real_numbers(tmp_path):
             return self.sign(x) * 2
 
     assert not to_c(Doubled(), tmp_path, input_shape=(4,)).integer
-
-
-def test_statements_are_indented_as_their_braces_ask():
-    text = nested(["for (a)", "for (b)"], ["if (c) {", "d;", "}", "e;"], before=["f;"], after=["g;"])
-    lines = ["f;", "for (a)", "for (b) {", "    if (c) {", "        d;", "    }", "    e;", "}", "g;"]
-    assert text.splitlines() == [f"    {line}" for line in lines]
-    assert nested(["for (a) {", "for (b) {"], ["c;", "}"]).splitlines()[-1] == "    }"
 
 
 def test_numbers_are_written_as_constants_of_their_type():

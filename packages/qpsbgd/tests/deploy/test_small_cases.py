@@ -8,7 +8,7 @@ import torch
 from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
-from qpsbgd.deploy import c_tensor_steps, pack, to_c
+from qpsbgd.deploy import pack, to_c
 from qpsbgd.deploy.thresholds import LayerSums
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.unit_operations import Requantize
@@ -34,11 +34,6 @@ def test_c_includes_mathematics_only_where_it_needs_it(activation, included, tmp
     source = to_c(nn.Sequential(nn.Linear(3, 4), activation, BinaryLinear(4, 2)).eval(), tmp_path)
     text = "".join(file.read_text() for file in source.files)
     assert ("#include <math.h>" in text) == (" -lm" in text) == included
-
-
-def test_c_includes_mathematics_for_every_function_of_it(monkeypatch, tmp_path):
-    monkeypatch.setitem(c_tensor_steps._FUNCTIONS, "sigmoid", "x / (1.0f + fabsf(x))")
-    assert "#include <math.h>" in to_c(nn.Sigmoid(), tmp_path, input_shape=(4,)).files[1].read_text()
 
 
 class InPlace(nn.Module):

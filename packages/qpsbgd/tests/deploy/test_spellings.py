@@ -231,7 +231,7 @@ def test_a_module_with_parameters_as_after_training_gives_what_it_gives_in_torch
 
 def test_windows_of_a_pool_in_ceil_mode_are_torchs_for_all_small_sizes():
     tried = 0
-    for pixels, size, stride, gap in itertools.product(range(3, 9), range(1, 5), range(1, 5), (1, 2)):
+    for pixels, size, stride, gap in itertools.product((3, 5, 8), range(1, 5), range(1, 5), (1, 2)):
         for padding in range(size // 2 + 1):
             if gap * (size - 1) + 1 <= pixels + 2 * padding:
                 pool = nn.MaxPool1d(size, stride, padding, gap, ceil_mode=True)
@@ -239,7 +239,7 @@ def test_windows_of_a_pool_in_ceil_mode_are_torchs_for_all_small_sizes():
                 tried += 1
             if gap == 1 and size <= pixels and not padding:
                 same(nn.AvgPool1d(size, stride, ceil_mode=True), shape=(1, pixels))
-    assert tried > 200
+    assert tried > 100
 
 
 @pytest.mark.parametrize(

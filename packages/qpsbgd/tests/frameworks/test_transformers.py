@@ -51,13 +51,6 @@ def test_the_trainer_trains_everything(name, options, rows, tmp_path):
     assert not any(map(torch.equal, before.parameters(), model.parameters()))
 
 
-def test_the_network_learns(rows, tmp_path):
-    model = Classifier()
-    trainer(model, rows, tmp_path, num_train_epochs=6).train()
-    inputs, labels = torch.stack([row["inputs"] for row in rows]), torch.tensor([row["labels"] for row in rows])
-    assert (model.eval()(inputs, labels)["logits"].argmax(1) == labels).float().mean() > 0.8
-
-
 def test_a_resumed_run_equals_an_uninterrupted_one(rows, tmp_path):
     whole = Classifier()
     resumed = copy.deepcopy(whole)

@@ -96,8 +96,3 @@ def test_the_text_is_a_table_with_totals():
 def test_a_size_and_a_batch_together_are_refused():
     with pytest.raises(ValueError, match="give one of them"):
         summary(network(), (2, 5, 5), inputs=torch.randn(1, 2, 5, 5))
-
-
-def test_it_is_a_name_of_the_package():
-    assert qpsbgd.summary is qpsbgd.nn.summary
-    assert "summary" in dir(qpsbgd)

@@ -60,14 +60,16 @@ CONFIGURED = {
     **{f"StraightThrough, {update}": by(StraightThrough, update=update) for update in ("sgd", "muon")},
 }
 every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-configured = pytest.mark.parametrize("make", CONFIGURED.values(), ids=CONFIGURED)
 SCHEDULED = {name: make for name, make in OPTIMIZERS.items() if name != "ProxQuant"}
 """Those that lower their rates over `steps`."""
 
 
-@configured
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(make, dtype):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, torch.float32) for name in CONFIGURED), *((name, torch.bfloat16) for name in OPTIMIZERS)],
+)
+def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype):
+    make = CONFIGURED[name]
     model = small_model(dtype)
     optimizer = make(model, lr=0.05)
     train(model, optimizer, range(4))
@@ -83,9 +85,16 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
     assert_equal(train(model, optimizer, range(4, 9)), train(fresh, resumed, range(4, 9)))
 
 
-@configured
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(make, copied):
+def unpickled(pair):
+    return pickle.loads(pickle.dumps(pair))
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [*((name, copy.deepcopy) for name in CONFIGURED), *((name, unpickled) for name in OPTIMIZERS)],
+)
+def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
+    make = CONFIGURED[name]
     model = small_model()
     optimizer = make(model, lr=0.05)
     train(model, optimizer, range(4))

@@ -110,10 +110,7 @@ def test_schedulers_that_cycle_the_momentum_serve_binary_and_real_parameters(mak
 @pytest.mark.filterwarnings("ignore")  # torch says what it does not compile
 @pytest.mark.parametrize(
     "make",
-    [
-        pytest.param(make, id=name, marks=[] if name in ("ridge", "straight-through") else pytest.mark.slow)
-        for name, make in MAKERS.items()
-    ],
+    [pytest.param(make, id=name, marks=[] if name == "ridge" else pytest.mark.slow) for name, make in MAKERS.items()],
 )
 def test_a_compiled_step_is_the_step(make):
     torch._dynamo.reset()

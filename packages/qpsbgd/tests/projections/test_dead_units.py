@@ -109,8 +109,7 @@ def test_a_gradient_of_rank_one_has_a_finite_direction_that_descends(make):
     assert moved.isfinite().all() and (moved * layer.weight.grad).sum() > 0
 
 
-@pytest.mark.parametrize("factor", [1.0, 1e-25])
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(("kind", "factor"), [*((kind, 1.0) for kind in LAYERS), ("dense", 1e-25)])
 @pytest.mark.parametrize("projection", PROJECTIONS.values(), ids=PROJECTIONS)
 def test_a_layer_without_a_gradient_stays_while_its_memory_fades(projection, kind, factor):
     layer, x = layer_of(kind)
@@ -216,7 +215,7 @@ def dying(kind, projection, steps, momentum):
     ("projection", "kind"), [("polar", "dense"), ("polar", "depthwise"), ("spins", "dense"), ("printed", "depthwise")]
 )
 def test_steps_with_dead_units_stay_finite_and_leave_these_where_they_are(projection, kind):
-    layer, dead = dying(kind, projection, 180, momentum=0.5)  # 2⁻¹⁶⁰ of their moments is left, less than a float holds
+    layer, dead = dying(kind, projection, 150, momentum=0.4)  # 1e-52 of their moments is left, less than a float holds
     assert torch.equal(layer.weight[1], dead)
 
 
@@ -230,9 +229,9 @@ def test_three_thousand_steps_with_dead_units_stay_finite(projection, kind):
 def test_a_dead_channel_of_a_depthwise_layer_does_not_make_the_polar_factor_diverge():
     torch.manual_seed(0)
     model = nn.Sequential(BinaryConv2d(4, 4, 3, padding=1, groups=4), nn.Flatten(), BinaryLinear(144, 3))
-    optimizer = QPSBGD(model, 0.01, "polar", momentum=0.5, real=False)
+    optimizer = QPSBGD(model, 0.01, "polar", momentum=0.4, real=False)
     before = model[0].weight[0].detach().clone()
-    for step in range(180):
+    for step in range(150):
         x = torch.randn(16, 4, 6, 6)
         if step >= 20:
             x[:, 1] = 0

@@ -66,13 +66,13 @@ def losses_until_it_stays(model, optimizer, loss, most=300):
 def test_full_batch_training_falls_until_the_solver_improves_nothing(loss, solver, window):
     bound, value = LOSSES[loss]
     moved = 0
-    for seed in range(12):
+    for seed in range(6):
         model, inputs, targets = problem(seed)
         optimizer = descending(model, bound=bound, solver=solver, window=window)
         found = losses_until_it_stays(model, optimizer, lambda: value(model(inputs), targets))  # noqa: B023
         assert all(after < before for before, after in pairwise(found))
         moved += len(found) - 1
-    assert moved >= 6
+    assert moved >= 3
 
 
 def test_with_a_curvature_that_is_too_small_the_loss_may_rise():

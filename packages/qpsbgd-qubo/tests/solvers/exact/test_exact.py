@@ -93,27 +93,11 @@ def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
     assert (full.energies <= limited.energies + 1e-9).all()
 
 
-def test_after_the_time_limit_the_best_spins_so_far_are_returned():
-    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
-    assert not solution.proven_optimal.any()
-    assert (abs(solution.spins) == 1).all()
-
-
 def test_without_time_nothing_is_decoded(monkeypatch):
     for phase in ("least_shift", "decode"):
         monkeypatch.setattr(exact, phase, None)
     solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
     assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3
-
-
-def test_fixing_ends_when_the_time_is_up():
-    stop = np.ones(1, np.uint8)
-    couplings, linear, fixed = np.zeros((3, 3)), np.ones((2, 3)), np.ones((2, 3))
-    kernels.fix_dominated(couplings, linear, fixed, stop, 1)
-    assert not fixed.any()
-    spins, done = np.ones((2, 3)), np.ones(2, bool)
-    kernels.complete(couplings, linear, fixed, spins, done, stop, 1)
-    assert (spins == 1).all() and not done.any()
 
 
 def test_the_search_of_a_single_column_ends_when_the_time_is_up():
@@ -220,16 +204,6 @@ def test_columns_that_the_decoder_gives_up_are_tried_out_beside_their_fixed_spin
     assert_close(solution.energies, expected.energies)
 
 
-def given_up(limits):
-    """A search that never proves anything and records its limits."""
-
-    def search(couplings, linear, fixed, found, shift, limit, stop):
-        limits.append(limit)
-        return np.full(len(found), -1)
-
-    return search
-
-
 def all_open(n, m=1):
     """Weak fields on strong couplings: no spin can be fixed beforehand."""
     return random_family(n, m, 2 * n, scale=0.01, dtype=np.float64)
@@ -262,26 +236,6 @@ def test_a_column_that_takes_no_node_is_proven_and_not_searched_again(monkeypatc
     solution = Exact().solve(all_open(24, 2))
     assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
     assert len(calls) == 1
-
-
-def test_the_decoder_first_gets_a_quarter_of_the_work_of_trying_all_values_then_all_of_it(monkeypatch):
-    limits = []
-    monkeypatch.setattr(exact, "decode", given_up(limits))
-    work = 2 ** (24 - 7)
-    solution = Exact(node_limit=work).solve(all_open(24))
-    assert limits == [work // 4, work]
-    assert solution.proven_optimal.all() and solution.stats["nodes"] == work
-
-
-def test_work_beyond_the_node_limit_is_not_begun(monkeypatch):
-    limits = []
-    monkeypatch.setattr(exact, "decode", given_up(limits))
-    assert not Exact(node_limit=50).solve(all_open(24, 3)).proven_optimal.any()
-    assert limits == [50]
-    work = 2 ** (24 - 7)
-    limits.clear()
-    assert not Exact(node_limit=work - 1).solve(all_open(24)).proven_optimal.any()
-    assert limits == [work // 4, work - 1]
 
 
 def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no_trial(monkeypatch):

@@ -172,37 +172,6 @@ def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
     assert np.array_equal(Portfolio(rounds=3).solve(scaled).spins, Portfolio(rounds=3).solve(family).spins)
 
 
-def test_the_first_anneal_of_a_sparse_problem_is_long_where_time_is_limited():
-    problem = torus(6, 6)
-    long, short = [4, 500, 100], [4, 100, 100]
-    sparse, full = SparseSearchProblem(model_of(problem)), DenseSearchProblem(dense(problem), problem.linear)
-    for prepared, most, planned in (
-        (sparse, 1e6, long),
-        (sparse, np.inf, short),
-        (full, 1e6, short),
-        (sparse, 7, [4, 7, 7]),
-    ):
-        search, made = PoolSearch(prepared, 1, 0, NEVER), []
-        for _ in range(3):
-            search.round(map, most)
-            made.append(search.last_sweeps)
-        assert made == planned
-
-
-def test_moves_are_counted_out_by_what_they_cost():
-    ring, pairs = np.arange(90_000), np.arange(400)
-    sparse = SparseSearchProblem(model_of(SparseIsing.from_edges(90_000, ring, np.roll(ring, 1), np.ones(90_000))))
-    # A degree of 2: blocks of √(90000 / 4) spins, sweeps of 26 ns per spin, moves of 50 + 4 · 150 + 600 ns.
-    assert (sparse.block, sparse.fixed_sweeps, sparse.group_sweeps) == (150, 10, 1.08)
-    assert sparse.moves_per_sweep == 90_000 * 26 / 1250
-    small = SparseSearchProblem(model_of(SparseIsing.from_edges(400, pairs, np.roll(pairs, 1), np.ones(400))))
-    assert (small.block, small.moves_per_sweep) == (16, 400 * 26 / (50 + 64 + 25))
-    full = DenseSearchProblem(np.full((30, 30), 2.0) - 2 * np.eye(30), np.full(30, -8.0))
-    assert (full.moves_per_sweep, full.fixed_sweeps, full.group_sweeps) == (3, 0, 1)
-    assert full.typical == pytest.approx(np.sqrt(29 * 4))
-    assert full.threshold[0] == pytest.approx(8 * 2**-23 * (29 * 2 + 8))
-
-
 @pytest.fixture
 def one_thread(monkeypatch):
     monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.portfolio.thread_count", lambda: 1)
