@@ -170,13 +170,7 @@ def _parser(program: str) -> _Parser:
     sense = "What to look for; the format's own sense if left out."
     add("--maximize", dest="maximize", action="store_const", const=True, help=sense)
     add("--minimize", dest="maximize", action="store_const", const=False, help=argparse.SUPPRESS)
-    add(
-        "--instance",
-        "--number",
-        type=_whole,
-        metavar="K",
-        help="Which problem, if the file holds several; from 1.",
-    )
+    add("--instance", "--number", type=_whole, metavar="K", help="Which problem, if the file holds several; from 1.")
     formats = "; ".join(f"{name}, {text}" for name, text in FORMATS.items())
     add("--format", metavar="NAME", help=f"The file's format, if its suffix does not tell: {formats}")
     return parser

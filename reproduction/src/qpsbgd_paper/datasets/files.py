@@ -26,10 +26,7 @@ class Published:
 
 _ORIGINS: Mapping[str, tuple[str, ...]] = {
     # The authors' own site answers rarely; these two keep its four files byte for byte.
-    "mnist": (
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
+    "mnist": ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     "adult": ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/",),
     "planetoid": ("https://github.com/kimiyoung/planetoid/raw/master/data/",),
     "cifar-10": ("https://www.cs.toronto.edu/~kriz/",),

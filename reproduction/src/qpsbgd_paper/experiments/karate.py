@@ -29,10 +29,7 @@ _graph = cache(load_karate)
 
 EVERY = 5  # steps between two measurements
 
-SETTINGS: Mapping[str, Job] = {
-    "paper": {"gain": 1.0, "width": 6},
-    "gain 1/√n": {"gain": "fan_in", "width": 64},
-}
+SETTINGS: Mapping[str, Job] = {"paper": {"gain": 1.0, "width": 6}, "gain 1/√n": {"gain": "fan_in", "width": 64}}
 
 
 class KarateNet(nn.Module):

@@ -125,13 +125,7 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def stated(
-    text: str,
-    held: bool | Verdict,
-    detail: str,
-    *,
-    source: Source = "paper",
-    number: str = "",
-    hardware: bool = False,
+    text: str, held: bool | Verdict, detail: str, *, source: Source = "paper", number: str = "", hardware: bool = False
 ) -> Judged:
     """A claim with its verdict, or with yes or no; one about `hardware` was judged on the virtual chip only."""
     decided: Verdict = ("yes" if held else "no") if isinstance(held, bool) else held

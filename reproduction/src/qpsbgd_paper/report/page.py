@@ -26,11 +26,7 @@ MARK = '<meta name="generator" content="qpsbgd report">'
 
 
 def page(
-    summaries: Sequence[Summary],
-    *,
-    title: str,
-    intro: str = "",
-    drawn: Sequence[Mapping[str, Picture]] | None = None,
+    summaries: Sequence[Summary], *, title: str, intro: str = "", drawn: Sequence[Mapping[str, Picture]] | None = None
 ) -> str:
     """The whole report: the numbers that a newcomer wants, all verdicts at a glance, then a section per experiment.
 

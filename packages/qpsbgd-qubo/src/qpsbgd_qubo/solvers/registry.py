@@ -1,56 +1,37 @@
-"""Solvers by name: a solver of this package is a name in `OWN` and a case in `solver_class`."""
+"""Solvers by name: those of this package are in `_OWN`, others are found by entry points."""
 
 import inspect
 import sys
-from importlib.metadata import entry_points
-from types import MappingProxyType
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from qpsbgd_qubo.solvers.protocol import Solver
 
-OWN = (
-    *("auto", "exact", "descent", "annealing", "quantum-annealing", "gurobi", "dimod"),
-    *("dwave", "leap-hybrid", "virtual-qpu", "replay", "portfolio", "gpu-annealing"),
-)
-OTHERS = MappingProxyType({point.name: point for point in entry_points(group="qpsbgd.solvers")})
-"""Solvers of other packages, by entry points."""
-SOLVERS = (*OWN, *(name for name in OTHERS if name not in OWN))
+_GROUP = "qpsbgd.solvers"  # of entry points
+_OWN = {
+    "auto": "solvers.auto:Auto",
+    "exact": "solvers.exact.exact:Exact",
+    "descent": "solvers.search.descent:Descent",
+    "annealing": "solvers.search.annealing:Annealing",
+    "quantum-annealing": "solvers.search.quantum_annealing:QuantumAnnealing",
+    "gurobi": "solvers.external.gurobi:Gurobi",
+    "dimod": "solvers.external.dimod:Dimod",
+    "dwave": "annealers.dwave:DWave",
+    "leap-hybrid": "annealers.dwave:LeapHybrid",
+    "virtual-qpu": "annealers.virtual_qpu:VirtualQPU",
+    "replay": "annealers.replay:Replay",
+    "portfolio": "solvers.portfolio.portfolio:Portfolio",
+    "gpu-annealing": "solvers.search.gpu_annealing:GpuAnnealing",
+}
+_POINTS = {name: EntryPoint(name, f"qpsbgd_qubo.{place}", _GROUP) for name, place in _OWN.items()}
+_POINTS |= {point.name: point for point in entry_points(group=_GROUP) if point.name not in _OWN}
+SOLVERS = tuple(_POINTS)
 """The names that `make_solver` knows."""
 
 
 def solver_class(name: str) -> type[Solver]:
     """The class of the solver of this name. Its module, and the packages that it needs, are loaded here."""
-    kind: type[Solver]
-    match name:
-        case "auto":
-            from qpsbgd_qubo.solvers.auto import Auto as kind
-        case "exact":
-            from qpsbgd_qubo.solvers.exact.exact import Exact as kind
-        case "descent":
-            from qpsbgd_qubo.solvers.search.descent import Descent as kind
-        case "annealing":
-            from qpsbgd_qubo.solvers.search.annealing import Annealing as kind
-        case "quantum-annealing":
-            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing as kind
-        case "gurobi":
-            from qpsbgd_qubo.solvers.external.gurobi import Gurobi as kind
-        case "dimod":
-            from qpsbgd_qubo.solvers.external.dimod import Dimod as kind
-        case "dwave":
-            from qpsbgd_qubo.annealers.dwave import DWave as kind
-        case "leap-hybrid":
-            from qpsbgd_qubo.annealers.dwave import LeapHybrid as kind
-        case "virtual-qpu":
-            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU as kind
-        case "replay":
-            from qpsbgd_qubo.annealers.replay import Replay as kind
-        case "portfolio":
-            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio as kind
-        case "gpu-annealing":
-            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing as kind
-        case _:
-            kind = OTHERS[name].load()
-    return kind
+    return _POINTS[name].load()
 
 
 def make_solver(solver: Any, **options: Any) -> Solver:

@@ -58,9 +58,7 @@ def application(wanted: str = "") -> typer.Typer:
     return app
 
 
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         console.print(qpsbgd.__version__)
         raise typer.Exit

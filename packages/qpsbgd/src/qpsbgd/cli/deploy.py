@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def deploy(
     model: Annotated[
-        Path,
-        typer.Argument(help="A packed file, or a whole model that torch.save wrote (with --trust-pickle)."),
+        Path, typer.Argument(help="A packed file, or a whole model that torch.save wrote (with --trust-pickle).")
     ],
     to: Annotated[Literal["packed", "c", "onnx"], typer.Option(help="What to make.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; for C a folder.")],

@@ -33,11 +33,7 @@ class GraphedSteps:
         return len(self._graphs)
 
     def step(
-        self,
-        updates: Sequence[LayerUpdate],
-        skip: Tensor | None = None,
-        *,
-        before: Callable[[], None] = lambda: None,
+        self, updates: Sequence[LayerUpdate], skip: Tensor | None = None, *, before: Callable[[], None] = lambda: None
     ) -> list[Direction]:
         """The step of `qpsbgd`; `skip` and `before` are as there."""
         one_device = len({update.weight.device for update in updates}) == 1

@@ -14,15 +14,7 @@ from torch import Tensor
 from qpsbgd.projections.polar import polar_factors
 from qpsbgd.projections.protocol import DERIVED, Capabilities, Direction, Projection, of_moving_units
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solutions_of
-from qpsbgd.projections.system import (
-    System,
-    SystemProjection,
-    SystemState,
-    binary_size,
-    invert,
-    largest,
-    unit_rms,
-)
+from qpsbgd.projections.system import System, SystemProjection, SystemState, binary_size, invert, largest, unit_rms
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.options import AT_LEAST_ONE, POSITIVE, check_options

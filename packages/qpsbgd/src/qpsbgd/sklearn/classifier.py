@@ -75,11 +75,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     _several: bool = field(init=False)
 
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> QPSBGDClassifier:
         """One epoch on these rows; the first call needs all classes. Returns the estimator."""
         self._check_options()
