@@ -90,7 +90,14 @@ def test_signs_behind_bits_are_those_of_the_models_own_precision(dtype):
     np.testing.assert_array_equal(pack(model)(x.numpy()), expected)
 
 
-def test_packing_leaves_the_model_and_its_mode_as_they_are(network):
+SEVERAL = pytest.mark.parametrize(
+    "name", ["dense", "real images", "8-bit images", "a pool first", "resnet", "transformer"]
+)
+
+
+@SEVERAL
+def test_packing_leaves_the_model_and_its_mode_as_they_are(name, network_of):
+    network = network_of(name)
     network.model.train()
     before = {name: value.clone() for name, value in network.model.state_dict().items()}
     packed = pack(network.model, input_shape=network.packed_shape)
@@ -174,7 +181,9 @@ def test_wrong_inputs_are_refused_with_what_to_do(dense):
         packed([["a"] * 70])
 
 
-def test_inputs_that_are_not_finite_are_refused(network):
+@SEVERAL
+def test_inputs_that_are_not_finite_are_refused(name, network_of):
+    network = network_of(name)
     packed, x = pack(network.model, input_shape=network.packed_shape), network.inputs.astype(np.float64)
     for value in (np.nan, np.inf, -np.inf, 1e300):
         x.flat[-1] = value

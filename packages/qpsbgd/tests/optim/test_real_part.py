@@ -11,6 +11,9 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.functional import schedule
 
 every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+both = pytest.mark.parametrize(
+    "make", [OPTIMIZERS["ridge"], OPTIMIZERS["BinaryConnect"]], ids=["ridge", "BinaryConnect"]
+)
 SGD = {"kind": torch.optim.SGD, "lr": 0.1, "momentum": 0.9}
 
 
@@ -58,7 +61,7 @@ def test_it_trains_as_two_optimisers_do(make, options):
     assert_equal(together, apart)
 
 
-@every
+@both
 @pytest.mark.parametrize(
     ("norm", "options", "rates"),
     [
@@ -89,7 +92,7 @@ def test_vectors_have_a_higher_rate_in_networks_with_norms(make, norm, options, 
         torch.testing.assert_close(a, b, msg=name)
 
 
-@every
+@both
 @pytest.mark.parametrize(
     ("depth", "options", "rates"),
     [

@@ -27,6 +27,7 @@ def trained(dtype, seed, *, backwards=False, compiled=False, count=5):
     return torch.stack(found)
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_flips_spins_in_single_precision_only():
     changes = {
         dtype: [(trained(dtype, seed) - trained(dtype, seed, backwards=True)).abs().max() for seed in range(12)]

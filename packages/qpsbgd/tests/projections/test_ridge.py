@@ -178,8 +178,9 @@ def test_a_solver_asks_for_spins_and_does_not_go_with_the_ridge():
     assert qpsbgd.QPSBGD(layer).param_groups[0]["projection"].name == "ridge"
     assert qpsbgd.QPSBGD(layer, solver="exact").param_groups[0]["projection"].name == "spins"
     assert qpsbgd.QPSBGD(layer, projection="printed", solver="exact").param_groups[0]["projection"].name == "printed"
-    with pytest.raises(ValueError, match=r'ridge has no solver; .*projection="spins"'):
-        qpsbgd.QPSBGD(layer, projection="ridge", solver="exact")
+    for name in ("ridge", "polar"):
+        with pytest.raises(ValueError, match=rf'{name} has no solver; .*projection="spins"'):
+            qpsbgd.QPSBGD(layer, projection=name, solver="exact")
     with pytest.raises(TypeError, match=r"projection: Ridge\(solver=…\)"):
         qpsbgd.QPSBGD(layer, projection=Ridge(), solver="exact")
 

@@ -40,12 +40,3 @@ def test_a_crafted_projection_in_a_state_is_refused(projection):
     state["param_groups"] = [{**group, "projection": projection} for group in state["param_groups"]]
     with pytest.raises(ValueError, match=r"projection|bits"):
         optimizer.load_state_dict(state)
-
-
-def test_a_saved_option_that_the_projection_has_not_is_named():
-    optimizer = QPSBGD(small_model())
-    state = optimizer.state_dict()
-    for group in state["param_groups"]:
-        group["projection"] = {**group["projection"], "colour": "red"}
-    with pytest.raises(ValueError, match="projection has colour, which ridge"):
-        optimizer.load_state_dict(state)
