@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from qpsbgd.deploy.c_bands import Bands, Joined, Rows, banded, candidates
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
 from qpsbgd.deploy.c_memory import Block, bytes_used, placed
 from qpsbgd.deploy.c_passes import in_small_numbers
@@ -89,11 +90,15 @@ def write_c(
         raise ValueError(f"word_bits must be 32 or 64, got {word_bits!r}")
     network = _Network(operations, input_shape, word_bits)
     if ram is not None and network.ram_bytes > ram:
+        network = network.in_bands(ram)
+    if ram is not None and network.ram_bytes > ram:
         step = largest(network.used)
         raise ValueError(
             f"the network needs {network.ram_bytes:,} bytes of buffers, but ram={ram:,}: most of them in {step.name}, "
-            "with what goes in and what comes out; give that layer fewer channels or a smaller image, or a pool or a "
-            f"stride before it{'' if network.integer else '; integers take a quarter: see QuantActivation'}"
+            "with what goes in and what comes out"
+            f"{', by bands of rows where images allow it' if network.integer else ''}; give that layer fewer channels "
+            "or a smaller image, or a pool or a stride before it"
+            f"{'' if network.integer else '; integers take a quarter, and go by bands: see QuantActivation'}"
         )
     files = tuple(folder / file_name for file_name in names)
     for path, text in zip(files, network.texts(name, layout), strict=True):
@@ -106,11 +111,18 @@ def write_c(
 class _Network:
     """The functions of a network, in the order in which they are called, with their bodies, and their buffers."""
 
-    def __init__(self, operations: Sequence[Operation], input_shape: Shape, word: int) -> None:
+    def __init__(
+        self, operations: Sequence[Operation], input_shape: Shape, word: int, bands: Sequence[Bands] = ()
+    ) -> None:
         self.constants = Constants(word)
         self._operations, self._input_shape = operations, input_shape  # as packed: the self-test computes their outputs
-        operations = in_small_numbers(operations, input_shape)
+        operations = self._whole = in_small_numbers(operations, input_shape)
+        self._bands = bands
         self.integer = _is_integer(operations)
+        rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
+        self.steps = rounded[0] if self.integer and rounded else None
+        for part in sorted(bands, reverse=True):  # a part leaves the numbers before it as they are
+            operations = banded(operations, walk(operations, input_shape), part)
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
         last = operations[self._output - 1] if self._output else None
         self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
@@ -119,14 +131,19 @@ class _Network:
         self.functions: list[tuple[Frame, str]] = []
         self._needs: list[tuple[str, int]] = []  # names and constants of functions
         self._last = last_uses(operations)
-        rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
-        self.steps = rounded[0] if self.integer and rounded else None
         type_ = "float" if not self.integer else "int8_t" if self.steps is None else TYPES[self.steps.kind]
         first = replace(Values.of("real", input_shape), type=type_, name="input")
         self._values: dict[int, Values] = {0: first}
+        self._into = {
+            source: number
+            for number, one in enumerate(operations, 1)
+            if isinstance(one, Joined)
+            for source in one.inputs
+        }
         stages = walk(operations, input_shape)
         matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
         self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
+        self._written: dict[int, int] = {}  # numbers of a result by bands that earlier bands have written
         fused: Operation | None = None
         for number, stage in enumerate(stages, 1):
             if stage.operation is not fused:
@@ -136,6 +153,31 @@ class _Network:
             raise ValueError("the network computes nothing: it has no layers")
         self._places, self.ram_bytes, used = self._arena()
         self.used = tuple(CStep(*needs, bytes_) for needs, bytes_ in zip(self._needs, used, strict=True))
+
+    def in_bands(self, ram: int) -> _Network:
+        """The network with images by bands of rows, if possible within so many bytes.
+
+        Bands are sought around the step that needs most memory: few bands of few steps before more of them.
+        """
+        smallest, stages = self, walk(self._whole, self._input_shape)
+        while True:
+            step, tried = re.sub(", rows [0-9]+ to [0-9]+", "", largest(smallest.used).name), list[_Network]()
+            for number in [number for number, one in enumerate(self._whole, 1) if str(one) == step]:
+                for part in candidates(stages, number):
+                    kept = [other for other in smallest._bands if other.last < part.first or part.last < other.first]
+                    ends = stages[part.first - 1].before[0], stages[part.last - 1].after
+                    least = max(Values.of(*end).size(self.constants.word) for end in ends if end.kind != "real")
+                    if least >= smallest.ram_bytes or not banded(self._whole, stages, part):
+                        continue
+                    bands = [*kept, part]
+                    network = _Network(self._operations, self._input_shape, self.constants.word, bands)
+                    if network.ram_bytes <= ram:
+                        return network
+                    tried.append(network)
+            best = min(tried, key=lambda network: network.ram_bytes, default=smallest)
+            if best.ram_bytes >= smallest.ram_bytes:
+                return smallest
+            smallest = best
 
     def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | Requantize | None:
         """What is done to a layer's sums, if nothing else takes them."""
@@ -149,13 +191,22 @@ class _Network:
     def _add(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> None:
         """Add the function of the operation with this number, and of the threshold after it where there is one."""
         operation, inputs = stage.operation, tuple(self._values[source] for source in stage.sources)
+        if isinstance(operation, Rows):
+            self._values[number] = inputs[0].some_rows(*operation.span, self.constants.word)
+            return
+        if isinstance(operation, Joined):
+            self._values[number] = replace(self._layout(stage, None, number), name=inputs[0].name)
+            return
         before, after = inputs[0], self._layout(stage, fused, number)
         _check_order(operation, before)
         result = number if fused is None else number + 1
         if isinstance(operation, Reshape) and (view := _view(before, after)):
             self._values[result] = view
             return
-        if result < self._output:
+        if join := self._into.get(result):
+            after = replace(after, name=f"value{join}", offset=self._written.get(join, 0))
+            self._written[join] = after.offset + after.count(self.constants.word)
+        elif result < self._output:
             after = replace(after, name=f"value{number}")
         else:
             after = replace(after, name="output", type="int64_t" if self.integer else "float")
@@ -175,20 +226,28 @@ class _Network:
 
     def _arena(self) -> tuple[dict[str, int], int, list[int]]:
         """Where values, scratch memory and NAME_classify's outputs stand in the arena, its size, and what steps use."""
-        blocks, distances, last, word = [], {}, self.functions[-1][0], self.constants.word
-        for frame, _ in self.functions:
-            name = frame.after.name
-            taken = [other.number for other, _ in self.functions if name in [one.name for one in other.inputs]]
-            blocks.append(
-                Block(frame.after.name, frame.after.size(word), frame.number, max(taken, default=last.number))
-            )
-            if frame.scratch[0]:
-                blocks.append(Block(f"scratch{frame.number}", 4 * frame.scratch[0], frame.number, frame.number))
-            for at, distance in frame.distances.items():
-                distances[name, frame.inputs[at].name] = distance
+        word, frames = self.constants.word, [frame for frame, _ in self.functions]
+        blocks = {}
+        for name in dict.fromkeys(frame.after.name for frame in frames):
+            made = [frame for frame in frames if frame.after.name == name]
+            taken = [frame.number for frame in frames if name in [one.name for one in frame.inputs]]
+            size, end = max(frame.after.span(word)[1] for frame in made), max(taken, default=len(frames))
+            blocks[name] = Block(name, size, made[0].number, end)
+        distances = {
+            (results, name): distance
+            for results, block in blocks.items()
+            for name, other in blocks.items()
+            if other.begin < block.begin <= other.end
+            and (distance := _distance(frames, results, name, word)) is not None
+        }
+        blocks |= {
+            f"scratch{frame.number}": Block(f"scratch{frame.number}", 4 * frame.scratch[0], frame.number, frame.number)
+            for frame in frames
+            if frame.scratch[0]
+        }
         align = 8 if word == 64 or self.integer else 4
-        places, size = placed(blocks, distances, align)
-        used = [bytes_used(blocks, places, frame.number) for frame, _ in self.functions]
+        places, size = placed([*blocks.values()], distances, align)
+        used = [bytes_used(blocks.values(), places, frame.number) for frame, _ in self.functions]
         return places, -(-size // align) * align, used
 
     def texts(self, name: str, layout: Layout) -> list[str]:
@@ -238,10 +297,17 @@ class _Network:
         return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
 
     def _source(self, mathematics: bool, **common: str) -> str:
-        """The source, in which every operation is a function."""
-        bodies = "\n".join(_definition(frame, body, meets=self._meets(frame)) for frame, body in self.functions)
-        calls = "\n".join(self._call(frame, body) for frame, body in self.functions)
-        constants, word = "\n".join(self.constants.texts), self.constants.word
+        """The source, in which every operation is a function; bands of the same shapes share one."""
+        alike: dict[tuple[str, ...], list[Frame]] = {}
+        for frame, body in self.functions:
+            types = (one.type for one in (*frame.inputs, frame.after))
+            alike.setdefault((body, *types, frame.scratch[1]), []).append(frame)
+        bodies = "\n".join(
+            _definition(frames[0], body, meets=any(map(self._meets, frames))) for (body, *_), frames in alike.items()
+        )
+        steps = {frame: (frames[0].number, body) for (body, *_), frames in alike.items() for frame in frames}
+        calls = "\n".join(self._call(frame, *steps[frame]) for frame, _ in self.functions)
+        constants, word = self.constants.text(), self.constants.word
         kinds = {values.type for frame, _ in self.functions for values in (*frame.inputs, frame.after)}
         kinds |= {frame.scratch[1] for frame, _ in self.functions if frame.scratch[0]}
         sizes = {kind: -(-self.ram_bytes // width(kind, word)) for kind in sorted(kinds)}
@@ -260,24 +326,47 @@ class _Network:
         return SOURCE.format(**common, includes=includes, helpers=helpers, answers=answers, **inner)
 
     def _place(self, values: Values) -> str:
-        """A pointer to values in the arena."""
-        return f"arena.{_MEMBERS[values.type]} + {self._places[values.name] // width(values.type, self.constants.word)}"
+        """A pointer to values in the arena or to the caller's."""
+        if values.name in ("input", "output") and values.name not in self._places:
+            return f"{values.name} + {values.offset}" if values.offset else values.name
+        size = width(values.type, self.constants.word)
+        return f"arena.{_MEMBERS[values.type]} + {self._places[values.name] // size + values.offset}"
 
     def _meets(self, frame: Frame) -> bool:
         """Whether results are written over inputs."""
-        begin, word = self._places[frame.after.name], self.constants.word
-        inputs = [(self._places.get(one.name, -1), one.size(word)) for one in frame.inputs]
-        return any(place < begin + frame.after.size(word) and begin < place + size for place, size in inputs)
+        word = self.constants.word
+        (begin, end), *inputs = (
+            [self._places[one.name] + at for at in one.span(word)]
+            for one in (frame.after, *frame.inputs)
+            if one.name in self._places
+        )
+        return any(first < end and begin < last for first, last in inputs)
 
-    def _call(self, frame: Frame, body: str) -> str:
+    def _call(self, frame: Frame, number: int, body: str) -> str:
         places = [
-            values.name if values.name in ("input", "output") else self._place(values)
-            for values in (*frame.inputs, frame.after)
+            values.name if values.name == "output" else self._place(values) for values in (*frame.inputs, frame.after)
         ]
         if frame.scratch[0]:
             places.append(f"arena.{_MEMBERS[frame.scratch[1]]} + {self._places[f'scratch{frame.number}'] // 4}")
         given = f"({', '.join(places)})"
-        return f"    COUNT(step{frame.number}, {given});" if "popcount" in body else f"    step{frame.number}{given};"
+        return f"    COUNT(step{number}, {given});" if "popcount" in body else f"    step{number}{given};"
+
+
+def _distance(frames: Sequence[Frame], results: str, name: str, word: int) -> int | None:
+    """How many bytes values must begin behind results that steps may write over them; None where they may not."""
+    most = []
+    for frame in frames:
+        if frame.after.name != results:
+            continue
+        begin, end = frame.after.span(word)
+        for at, values in enumerate(frame.inputs):
+            if values.name == name:
+                if at not in frame.distances:
+                    return None
+                most.append(begin - values.span(word)[0] + frame.distances[at])
+        later = [one for other in frames[frame.number :] for one in other.inputs if one.name == name]
+        most += [end - one.span(word)[0] for one in later]
+    return max(most, default=None)
 
 
 _MEMBERS = {

@@ -21,8 +21,8 @@ def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], al
 
     Args:
         blocks: What is placed.
-        distances: For (results, input) of a step that may write results over its input, how many bytes the input must
-            begin after the results.
+        distances: For (results, input), of which steps may write the first over the second, how many bytes the input
+            must begin after the results.
         align: Every block begins at a multiple of it.
     """
     keys: tuple[Callable[[Block], tuple[int, ...]], ...] = (
@@ -61,9 +61,9 @@ def _forbidden(
     """The places, from the first to before the last, at which a block meets another one."""
     first, last = place - block.size + 1, place + other.size
     as_results, as_input = distances.get((block.name, other.name)), distances.get((other.name, block.name))
-    if as_results is not None and other.end == block.begin:
+    if as_results is not None:
         first = max(first, place - as_results + 1)
-    if as_input is not None and block.end == other.begin:
+    if as_input is not None:
         last = min(last, place + as_input)
     return first, -(-last // align) * align
 

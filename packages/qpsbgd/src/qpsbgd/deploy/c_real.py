@@ -254,8 +254,11 @@ class Tables:
 
 
 _APART = """
-#if defined(__GNUC__)
-#define APART __attribute__((noinline)) /* inside other loops it would run short of registers */
+/* Inside other loops it would run short of registers; vectors of looked-up numbers take longer than the numbers. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define APART __attribute__((noinline, optimize("no-tree-vectorize")))
+#elif defined(__GNUC__)
+#define APART __attribute__((noinline))
 #else
 #define APART
 #endif
@@ -311,7 +314,7 @@ static void fill_bytes(const float *x, int32_t stride, int32_t count, float *tab
 
 _FILL_INTS = """
 /* The sums with signs of every four of `count` numbers, behind which zeros stand. */
-static void fill_ints(const int32_t *x, int32_t count, int32_t *tables)
+APART static void fill_ints(const int32_t *x, int32_t count, int32_t *tables)
 {
     for (int32_t k = 0; k < count; k += 4, x += 4, tables += 16) {
         const int32_t a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];

@@ -9,6 +9,7 @@ to every row of a matrix have the rows for positions and the features for channe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,8 +28,14 @@ _UNROLLED = 16
 
 def _sign(operation: ops.Sign, frame: Frame) -> str:
     after, word = frame.after, frame.word
-    body = [f"out[at * {after.words(word)} + unit / {word}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
+    value = f"in[{_input_place(frame)}]"
+    body = [f"out[at * {after.words(word)} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
     return nested(_over_all(after), body, before=_cleared(after, word))
+
+
+def _input_place(frame: Frame) -> str:
+    """Where the number for the result of a position and a channel stands, among real numbers or a caller's."""
+    return replace(frame.after, pitch=frame.before.pitch).real_place
 
 
 def _spins(operation: ops.Spins, frame: Frame) -> str:
@@ -171,7 +178,7 @@ def _window(window: Window, frame: Frame) -> tuple[Shape, list[str], str]:
 
 def _quantize(operation: Quantize, frame: Frame) -> str:
     """From real numbers, or from integers where a network begins with them."""
-    steps, after, value = operation.steps, frame.after, f"in[{frame.after.real_place}]"
+    steps, after, value = operation.steps, frame.after, f"in[{_input_place(frame)}]"
     least, largest = (f"value < {steps.low} ? {steps.low} : ", f"value > {steps.high} ? {steps.high} : ")
     if frame.before.type == "float":
         body = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,11 @@ class Values:
     """The values between two steps, by kind and shape per sample, and the C variable and its type that hold them.
 
     They are laid out as channels of an image (height, width), which flattening bits does not change; channels are the
-    last dimension of the shape where they are `rows`, otherwise the first.
+    last dimension of the shape where they are `rows`, otherwise the first. They may be some rows of a larger image.
+
+    Attributes:
+        offset: Numbers, or words for bits, of the larger image before them.
+        pitch: Positions of the larger image; 0 where there is none.
     """
 
     kind: Kind
@@ -36,6 +40,8 @@ class Values:
     type: str
     rows: bool = False
     name: str = ""
+    offset: int = 0
+    pitch: int = 0
 
     @classmethod
     def of(cls, kind: Kind, shape: Shape, *, rows: bool = False) -> Values:
@@ -53,7 +59,7 @@ class Values:
     @property
     def real_place(self) -> str:
         """Where the real number of a position `at` and a channel `unit` stands."""
-        return f"at * {self.channels} + unit" if self.rows else f"unit * {self.positions} + at"
+        return f"at * {self.channels} + unit" if self.rows else f"unit * {self.pitch or self.positions} + at"
 
     def words(self, word: int) -> int:
         """Words for the bits of a position."""
@@ -67,6 +73,18 @@ class Values:
         """Bytes."""
         return self.count(word) * width(self.type, word)
 
+    def span(self, word: int) -> tuple[int, int]:
+        """The first byte of the larger image, and the one behind the last."""
+        begin = self.offset * width(self.type, word)
+        return begin, begin + self.size(word)
+
+    def some_rows(self, begin: int, end: int, word: int) -> Values:
+        """Rows of the image; of real numbers, which stand channel by channel, only those of an image as it comes."""
+        count, wide = self.count(word) // self.image[0], self.image[1]
+        at = begin * (wide if self.kind == "real" else count)
+        shape, pitch = (self.channels, end - begin, wide), (self.pitch or self.positions) * (self.kind == "real")
+        return replace(self, shape=shape, image=(end - begin, wide), offset=self.offset + at, pitch=pitch)
+
 
 @dataclass
 class Constants:
@@ -77,25 +95,38 @@ class Constants:
 
     word: int
     bytes: int = 0
-    texts: list[str] = field(default_factory=list)
+    arrays: dict[str, tuple[str, Array]] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
+    names: dict[tuple[str, bytes], str] = field(default_factory=dict)
 
     def array(self, name: str, values: Array) -> str:
-        """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
+        """The name of an array, defined unless one of the same numbers is.
+
+        Booleans (…, n) are packed into words along their last dimension.
+        """
         values = np.asarray(values)
         if values.dtype == bool:
             values, kind = words_of(values, self.word), "word"
-            items = [f"0x{value:0{self.word // 4}x}u" for value in values.ravel().tolist()]
         else:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
             kind = "float" if values.dtype == np.float32 else f"{values.dtype}_t"
-            items = [float_text(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
+        if known := self.names.get((kind, values.tobytes())):
+            return known
+        self.names[kind, values.tobytes()] = name
         self.bytes += values.nbytes
-        lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
-        body = ",\n    ".join(lines)
-        self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
+        self.arrays[name] = kind, values.ravel()
         return name
+
+    def text(self) -> str:
+        """The definitions of all arrays."""
+        texts, number = [], {"float": float_text, "word": f"0x{{:0{self.word // 4}x}}u".format}
+        for name, (kind, values) in self.arrays.items():
+            items = list(map(number.get(kind, _integer), values.tolist()))
+            lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
+            body = ",\n    ".join(lines)
+            texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
+        return "\n".join(texts)
 
 
 class WindowLoop(NamedTuple):
