@@ -241,4 +241,4 @@ def test_numbers_are_written_as_constants_of_their_type():
     constants = Constants(word=32)
     constants.array("ends", np.array([2**31 - 1, 1 - 2**31, 2**31, -(2**31)]))
     ends = "2147483647, -2147483647, INT64_C(2147483648), INT64_C(-2147483648)"
-    assert constants.texts == [f"static const int64_t ends[4] = {{\n    {ends}\n}};\n"]
+    assert constants.text() == f"static const int64_t ends[4] = {{\n    {ends}\n}};\n"

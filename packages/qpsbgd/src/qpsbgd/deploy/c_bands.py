@@ -94,7 +94,7 @@ def banded(operations: Sequence[Operation], stages: Sequence[Stage], bands: Band
     for begin in range(0, image, height):
         spans = _needed(stages, bands, (begin, min(begin + height, image)))
         if any(span[0] >= span[1] for span in spans.values()):
-            return None
+            return ()
         have = {source: (0, stages[first - 1].before[0].shape[1])}
         places = {source: numbers[source]}
         for number in range(first, last + 1):
@@ -110,8 +110,11 @@ def banded(operations: Sequence[Operation], stages: Sequence[Stage], bands: Band
                 else:
                     inputs.append(places[value])
             name = f"{stage.operation.name}, rows {spans[number][0]} to {spans[number][1] - 1}"
-            parts = {"name": name, "inputs": tuple(inputs)} | ({} if window is None else {"window": window})
-            changed.append(replace(stage.operation, **parts))
+            operation = stage.operation
+            if window is not None:
+                assert isinstance(operation, Convolution | MaxPool)
+                operation = replace(operation, window=window)
+            changed.append(replace(operation, name=name, inputs=tuple(inputs)))
             have[number], places[number] = spans[number], len(changed)
         results.append(len(changed))
     changed.append(Joined(stages[last - 1].operation.name, inputs=tuple(results)))

@@ -105,7 +105,7 @@ def write_c(
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
             file.write(text.encode())
-    return CSource(files, network.constants.bytes, network.ram_bytes, network.integer, network.used)
+    return CSource(files, network.constants.size, network.ram_bytes, network.integer, network.used)
 
 
 class _Network:
@@ -213,9 +213,9 @@ class _Network:
         if type(operation) not in STATEMENTS:
             raise ValueError(f"{operation} cannot be written in C; use packed or ONNX")
         frame = Frame(len(self.functions) + 1, inputs, after, self.constants, epilogue=fused)
-        flash = self.constants.bytes
+        flash = self.constants.size
         self.functions.append((frame, STATEMENTS[type(operation)](operation, frame)))
-        self._needs.append((str(operation), self.constants.bytes - flash))
+        self._needs.append((str(operation), self.constants.size - flash))
         self._values[result] = after
 
     def _layout(self, stage: Stage, fused: Threshold | Requantize | None, number: int) -> Values:
@@ -256,7 +256,7 @@ class _Network:
         common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
         takes, gives, ends = self._ends(**common)
         sizes = {"inputs": first.channels * first.positions, "outputs": last.channels * last.positions}
-        memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
+        memory = {"flash": self.constants.size, "ram": self.ram_bytes}
         steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
         header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
         mathematics = any(re.search(r"\b[a-z]+f\(", body) for _, body in self.functions)

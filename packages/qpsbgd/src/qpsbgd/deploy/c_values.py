@@ -88,16 +88,20 @@ class Values:
 
 @dataclass
 class Constants:
-    """The constant arrays of a network with `word` bits per word: their size and definitions.
+    """The constant arrays of a network with `word` bits per word: by name, with their C types.
 
     Also functions that steps call, by name.
     """
 
     word: int
-    bytes: int = 0
     arrays: dict[str, tuple[str, Array]] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
     names: dict[tuple[str, bytes], str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all arrays."""
+        return sum(values.nbytes for _, values in self.arrays.values())
 
     def array(self, name: str, values: Array) -> str:
         """The name of an array, defined unless one of the same numbers is.
@@ -114,7 +118,6 @@ class Constants:
         if known := self.names.get((kind, values.tobytes())):
             return known
         self.names[kind, values.tobytes()] = name
-        self.bytes += values.nbytes
         self.arrays[name] = kind, values.ravel()
         return name
 
