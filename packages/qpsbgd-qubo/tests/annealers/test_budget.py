@@ -27,7 +27,7 @@ pytest.importorskip("dwave.system", reason="needs dwave.system")
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import ledger, recordings, sqlite_file, submissions
-from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, seconds_charged
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
@@ -583,11 +583,6 @@ def test_submissions_are_reserved_all_or_none():
 def test_estimates_add_up_and_multiply():
     assert Estimate(2, 0.5) + Estimate(3, 0.25) == Estimate(5, 0.75)
     assert Estimate(2, 0.5) * 10 == Estimate(20, 5.0)
-
-
-def test_an_answer_without_a_report_costs_what_was_estimated():
-    assert seconds_charged({}, estimate=0.0) == 0.0
-    assert seconds_charged({"charge_time": 3e6}, estimate=0.5) == 3.0
 
 
 def test_a_step_that_costs_nothing_fits_a_limit_of_nothing():

@@ -78,6 +78,15 @@ def test_a_chip_holds_that_many_disjoint_cliques(cache, topology, size, broken, 
     assert_disjoint_cliques(tiles, chip, spins)
 
 
+def test_couplers_that_are_broken_are_not_used(tmp_path):
+    edges = mock("pegasus", 3).edgelist
+    broken = [edges[k] for k in np.random.default_rng(0).permutation(len(edges))[: len(edges) // 12]]
+    chip = Chip.of(mock("pegasus", 3, broken_edges=broken))
+    tiles = tiles_of(chip, 8, folder=tmp_path)
+    assert tiles
+    assert_disjoint_cliques(tiles, chip, 8)
+
+
 def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
     chip = Chip.of(mock())
     first = tiles_of(chip, 10, folder=cache)

@@ -34,15 +34,21 @@ def parts(seed=0):
     return {"model": model, "binary": binary, "real": real, "rate": torch.optim.lr_scheduler.ExponentialLR(real, 0.9)}
 
 
-def train(path, made, *, count=8, stop_at=None, before_step=True, every=None):
-    with Checkpoint(path, every=every, **made) as run:
+def update(made, names=("binary", "real", "rate")):
+    """A batch, and the steps of these parts."""
+    rows = torch.randint(0, 40, (10,))
+    for name in ("binary", "real"):
+        made[name].zero_grad()
+    F.cross_entropy(made["model"](INPUTS[rows]), TARGETS[rows]).backward()
+    for name in names:
+        made[name].step()
+
+
+def train(path, made, *, count=8, stop_at=None):
+    with Checkpoint(path, **made) as run:
         for step in run.steps(count):
-            rows = torch.randint(0, 40, (10,))
-            for name in ("binary", "real"):
-                made[name].zero_grad()
-            F.cross_entropy(made["model"](INPUTS[rows]), TARGETS[rows]).backward()
-            made["binary"].step()
-            if step == stop_at and before_step:
+            update(made, ("binary",))
+            if step == stop_at:
                 raise Stop
             made["real"].step()
             made["rate"].step()
@@ -73,13 +79,7 @@ def _killed(path):
     made = parts()
     with Checkpoint(path, every=2, **made) as run:
         for step in run.steps(8):
-            rows = torch.randint(0, 40, (10,))
-            for name in ("binary", "real"):
-                made[name].zero_grad()
-            F.cross_entropy(made["model"](INPUTS[rows]), TARGETS[rows]).backward()
-            made["binary"].step()
-            made["real"].step()
-            made["rate"].step()
+            update(made)
             if step == 6:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -249,12 +249,7 @@ def test_a_loop_after_one_that_was_left_by_break_goes_on_with_the_next_step(tmp_
     def train_until(run, last):
         for step in run.steps(8):
             taken.append(step)
-            rows = torch.randint(0, 40, (10,))
-            for name in ("binary", "real"):
-                made[name].zero_grad()
-            F.cross_entropy(made["model"](INPUTS[rows]), TARGETS[rows]).backward()
-            for name in ("binary", "real", "rate"):
-                made[name].step()
+            update(made)
             if step == last:
                 break
 

@@ -502,13 +502,6 @@ def test_what_cannot_be_meant_is_refused(make, error, message):
         make(network())
 
 
-def test_a_shared_weight_is_refused():
-    one, other = BinaryLinear(4, 4), BinaryLinear(4, 4)
-    other.weight = one.weight
-    with pytest.raises(ValueError, match="more than one layer"):
-        QPSBGD(one.parameters())
-
-
 def test_a_state_with_other_groups_is_refused():
     model = network()
     without, adam, sgd = QPSBGD(model), QPSBGD(model, real={}), QPSBGD(model, real=SGD)

@@ -137,11 +137,6 @@ def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
     assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)
 
 
-@pytest.mark.parametrize(("count", "step"), [(1, 1), (31, 1), (32, 2), (33, 2), (48, 3), (1000, 62)])
-def test_every_so_many_columns_are_a_sample(count, step):
-    assert list(range(count))[layer_search.sample_columns(count)] == list(range(0, count, step))
-
-
 @pytest.mark.parametrize("size", [0.05, 2.0, 9.0, 1e3])
 @pytest.mark.parametrize("unit", [0.01, 1.0, 30.0])
 def test_rounding_is_babais_on_the_relaxation_with_a_ridge(size, unit):
