@@ -81,8 +81,9 @@ def test_sums_are_looked_up_in_tables_that_pay(layer, shape, used, tmp_path):
     assert [way for way in ("fill_nibbles(", "fill_bytes(", "to[j] += w0") if way in code] == [used]
 
 
-@pytest.mark.parametrize(("gain", "lists"), [(1000.0, []), (0.001, ["highs", "lows"])])
+@pytest.mark.parametrize(("gain", "lists"), [(1000.0, []), (0.001, ["lows"])])
 def test_bounds_that_are_the_same_for_all_units_are_no_lists(gain, lists, tmp_path):
+    """Low and high bounds are equal here, and one list."""
     layer = BinaryLinear(9, 3, gain=gain, bias=True)
     with torch.no_grad():
         layer.bias.copy_(torch.tensor([0.0, 5.0, 9.0]))
