@@ -314,7 +314,7 @@ def test_weights_of_classes_move_the_border():
 def test_rows_may_have_several_labels():
     X = np.random.default_rng(0).normal(size=(300, 4))
     Y = (X[:, :3] > [0.0, 0.5, -0.5]).astype(int)
-    model = estimators.QPSBGDClassifier(hidden_layers=64, random_state=0).fit(X, Y)
+    model = estimators.QPSBGDClassifier(hidden_layers=64, epochs=40, random_state=0).fit(X, Y)
     assert (model.predict(X) == Y).mean() > 0.9
     shares = model.predict_proba(X)
     assert shares.shape == (300, 3)
@@ -330,7 +330,7 @@ def test_rows_may_have_several_labels():
 
 def test_columns_without_meaning_get_small_scales():
     X = np.random.default_rng(0).normal(size=(300, 10))
-    model = estimators.QPSBGDRegressor(hidden_layers=32, random_state=0).fit(X, X[:, 0] - X[:, 1])
+    model = estimators.QPSBGDRegressor(hidden_layers=32, epochs=30, random_state=0).fit(X, X[:, 0] - X[:, 1])
     scales = model.network_[0].weight.detach().abs()
     assert scales[:2].min() > 1.2 * scales[2:].max()
 

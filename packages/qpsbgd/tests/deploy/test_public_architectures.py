@@ -16,8 +16,11 @@ from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import convert
 from qpsbgd.nn.layers import BinaryLayer
 
+SLOW = ("VGG-11", "CIFAR ResNet-20, option B", "SqueezeNet", "ShuffleNetV2", "EfficientNet-B0", "BERT")
+"""Those whose parts the others have, too."""
 
-@pytest.fixture(params=ARCHITECTURES)
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ARCHITECTURES])
 def network(request):
     """A converted network as after training, the shape of a sample, samples, and what torch computes of them."""
     torch.manual_seed(0)

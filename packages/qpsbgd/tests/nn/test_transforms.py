@@ -91,7 +91,7 @@ def test_equal_blocks_that_are_compiled_one_by_one_share_their_graphs():
     assert all(not torch.equal(block.layer.weight, old) for block, old in zip(model, before, strict=True))
 
 
-@pytest.mark.parametrize("projection", ["ridge", "printed"])
+@pytest.mark.parametrize("projection", ["ridge", pytest.param("printed", marks=pytest.mark.slow)])
 def test_a_layer_that_was_frozen_at_first_is_trained_once_it_is_not_under_compilation_too(projection):
     torch._dynamo.reset()
     model = nn.Sequential(BinaryLinear(3, 4), nn.Tanh(), BinaryLinear(4, 2))

@@ -65,7 +65,7 @@ def uninterrupted(tmp_path):
     return weights(made)
 
 
-@pytest.mark.parametrize("stop_at", range(8))
+@pytest.mark.parametrize("stop_at", [0, 1, 4, 7])
 def test_a_run_interrupted_in_any_step_ends_with_the_same_weights(tmp_path, uninterrupted, stop_at):
     path = tmp_path / "run.pt"
     with pytest.raises(Stop):

@@ -25,7 +25,7 @@ def random_couplings(k, seed=0):
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
-@pytest.mark.parametrize("k", [10, 11, 12, 15, 17])
+@pytest.mark.parametrize("k", [10, 11, 12, 16])
 def test_all_values_are_tried(k, strength):
     for seed in range(3):
         couplings, fields = random_couplings(k, seed), strength * np.random.default_rng(seed + 9).normal(size=k)
