@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, binarize
+from qpsbgd import QPSBGD, binarize, load
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, convert
 
 
@@ -199,16 +199,17 @@ def test_a_solver_may_be_named(trained):
 
 
 class Transformer(nn.Module):
-    """Embeddings, blocks, an LSTM that stays real-valued, and a head or none."""
+    """Embeddings, blocks, a cell that stays real-valued, and a head or none."""
 
     def __init__(self, *, head):
         super().__init__()
         self.tokens = nn.Embedding(9, 6)
         self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)])
-        self.memory, self.head = nn.LSTM(6, 6), nn.Linear(6, 9) if head else nn.Identity()
+        self.memory, self.head = nn.LSTMCell(6, 6), nn.Linear(6, 9) if head else nn.Identity()
 
     def forward(self, x):
-        x = self.memory(self.tokens(x))[0]
+        x = self.tokens(x)
+        x = x + self.memory(x[:, 0])[0][:, None]
         for block in self.blocks:
             x = x + block(x)
         return self.head(x)
@@ -218,10 +219,10 @@ class Transformer(nn.Module):
 def test_in_a_transformer_embeddings_and_head_stay_real_and_what_else_does_is_said(head):
     torch.manual_seed(0)
     model = Transformer(head=head)
-    with pytest.warns(UserWarning, match=r"real-valued: memory \(LSTM has no binary form\); give"):
+    with pytest.warns(UserWarning, match=r"real-valued: memory \(LSTMCell has no binary form\); give"):
         made, report = binarize(model, [torch.randint(9, (20, 5))], rounds=1)
     assert [row.name for row in report.rows] == ["blocks.0.0", "blocks.1.0"]
-    assert report.kept == {"memory": "LSTM has no binary form"}
+    assert report.kept == {"memory": "LSTMCell has no binary form"}
     assert "float remain: memory (336), " in str(report).splitlines()[-1]
     converted = convert(model, first=False, last=False, skip=["memory"])
     for network in (made, converted):
@@ -258,7 +259,8 @@ class Twice(nn.Module):
         self.unused = nn.Linear(6, 6)
 
     def forward(self, x):
-        return self.end(self.inner(self.again(self.again(self.begin(x)))))
+        x = self.again(self.begin(x))
+        return self.end(self.inner(self.again(x.relu())))
 
 
 class Tied(Twice):
@@ -271,22 +273,73 @@ class Tied(Twice):
 
 def test_a_weight_that_is_read_outside_its_layer_stays_real():
     torch.manual_seed(0)
-    with pytest.warns(UserWarning, match=r"again \(.*more than once\); unused \(no calibration batch reaches it"):
+    with pytest.warns(UserWarning, match=r"again \(its weight is used elsewhere.*\); unused \(no calibration batch"):
         _, report = binarize(Tied(), [torch.randn(50, 6)])
     assert [row.name for row in report.rows] == ["inner"]
+
+
+@pytest.mark.parametrize("targets", ["own", "float"])
+def test_a_layer_that_is_called_twice_is_fitted_to_the_rows_of_both_calls(targets):
+    torch.manual_seed(0)
+    model, x = Twice(), torch.randn(200, 6)
+    made, report = binarize(model, [x[:120], x[120:]], layers=["again"], targets=targets)
+    with torch.no_grad():
+        first = model.begin(x)
+        rows = torch.cat([first, model.again(first).relu()])
+        outputs, found = model.again(rows), made.again(rows)
+    lost = (outputs - found).var(0).sum() / outputs.var(0).sum()
+    assert report.rows[0].lost == pytest.approx(float(lost), rel=0.02)
+    torch.testing.assert_close(found.mean(0), outputs.mean(0), atol=1e-4, rtol=1e-3)
+
+
+def test_a_convolution_that_is_called_twice_stays_real():
+    class TwiceConvolved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.again, self.more = nn.Conv1d(3, 3, 1), nn.Conv1d(3, 3, 1)
+
+        def forward(self, x):
+            return self.more(self.again(self.again(x)))
+
+    with pytest.raises(ValueError, match=r"again \(it is a convolution that is used more than once"):
+        binarize(TwiceConvolved(), [torch.randn(4, 3, 5)], layers=["again"])
+
+
+class Remembering(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.memory, self.last = network, nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.last(self.memory(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_networks_become_binary(kind, tmp_path):
+    torch.manual_seed(0)
+    model, batches = Remembering(kind(5, 12, batch_first=True)), [torch.randn(30, 7, 5) for _ in range(4)]
+    made, report = binarize(model, batches, bits=4, first=True, rounds=5)
+    assert [row.name for row in report.rows] == ["memory.inputs.0", "memory.recurrent.0"]
+    with torch.no_grad():
+        wanted, found, half = (each(batches[0]) for each in (model, made, binarize(model, batches, first=True).model))
+    error, coarse = ((one - wanted).square().sum() / wanted.var() for one in (found, half))
+    assert error < coarse / 4
+    torch.save(made.state_dict(), tmp_path / "binary.pt")
+    torch.testing.assert_close(load(tmp_path / "binary.pt", model)(batches[0]), made(batches[0]))
+    kept, _ = binarize(model, batches, layers=["last"], rounds=1)
+    assert type(kept.memory) is kind
 
 
 def test_layers_that_cannot_be_binarised_are_named():
     torch.manual_seed(0)
     model, data = Twice(), [torch.randn(50, 6)]
-    with pytest.warns(UserWarning, match=r"again \(.*more than once\); unused \(no calibration batch reaches it"):
+    with pytest.warns(UserWarning, match=r"real-valued: unused \(no calibration batch reaches it"):
         _, report = binarize(model, data)
-    assert [row.name for row in report.rows] == ["inner"]
-    assert set(report.kept) == {"again", "unused"}
-    assert "again stays real-valued" in str(report)
-    for name, reason in (("again", "used more than once"), ("unused", "no calibration batch reaches it")):
-        with pytest.raises(ValueError, match=rf"{name} \(.*{reason}"):
-            binarize(model, data, layers=[name])
+    assert [row.name for row in report.rows] == ["again", "inner"]
+    assert set(report.kept) == {"unused"}
+    assert "unused stays real-valued" in str(report)
+    with pytest.raises(ValueError, match=r"unused \(no calibration batch reaches it"):
+        binarize(model, data, layers=["unused"])
     model.inner.weight = model.end.weight
     with pytest.raises(ValueError, match=r"inner \(it shares its weight"):
         binarize(model, data, layers=["inner"])

@@ -49,8 +49,9 @@ def binarize(
     Layers are processed in the order of the data flow, each with the inputs produced by the already binary layers
     before it. The weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least;
     see `qpsbgd.binarization.planes` for the search. nn.Linear, nn.Conv1d, nn.Conv2d, the
-    projections of nn.MultiheadAttention, torch_geometric's Linear and transformers' Conv1D are replaced; everything
-    else stays, but see `targets` and `norms`. Calibration runs in evaluation mode and in the model's own precision.
+    projections of nn.MultiheadAttention, the weights of nn.LSTM, nn.GRU and nn.RNN, torch_geometric's Linear and
+    transformers' Conv1D are replaced; everything else stays, but see `targets` and `norms`. Calibration runs in
+    evaluation mode and in the model's own precision.
 
     `QPSBGD` can train the result: the size of a latent weight reflects the cost of flipping its sign.
 
@@ -63,7 +64,8 @@ def binarize(
         bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
         layers: Names of the layers to binarise, or a function of name and module that selects them. By default all but
             the first and the last (embeddings and head in a transformer), and those that share their weight, have
-            hooks, are never reached or are used more than once; a warning names these, and other kinds of layers.
+            hooks, are never reached or are convolutions that are called twice; a warning names these, and other kinds
+            of layers.
         first: Whether the default includes the first layer.
         last: Whether it includes the last layer.
         solver: "kicks" for the default search; "rounding" for signs with fitted scales; "feedback" for error
@@ -108,7 +110,7 @@ def binarize(
         if targets == "float":
             reference = Passes(copied(changes.model), data)
             reference.calls()
-        chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
+        chosen = selected(changes.model, layers, calls=calls, unclear=passes.unclear, first=first, last=last)
         options.check_names(chosen)
         lines = LayerRun(changes, passes, options, generator, chosen, reference).losses(calls)
         label_layers(changes.model)

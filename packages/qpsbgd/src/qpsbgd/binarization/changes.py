@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.attention import ProjectedAttention
-from qpsbgd.nn.conversion import replace_modules
+from qpsbgd.nn.conversion import exposed, replace_modules
 
 
 class Changes:
@@ -45,17 +44,17 @@ class Changes:
                 before.restore()
 
     def prepare(self) -> None:
-        """Evaluation mode; attention with its projections as layers, and nothing computed without calling these."""
+        """Evaluation mode; attention and recurrent networks as layers, and nothing computed without calling these."""
         self.model.eval()
         for module in list(self.model.modules()):
             if isinstance(module, nn.TransformerEncoderLayer):
                 module.activation_relu_or_gelu = 0
             elif isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False
-            elif type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
-                devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
-                with torch.random.fork_rng(devices):  # torch's random state stays
-                    opened = ProjectedAttention.of(module)
+            devices = {parameter.device for parameter in module.parameters(recurse=False) if parameter.is_cuda}
+            with torch.random.fork_rng(devices):  # torch's random state stays
+                opened = exposed(module)
+            if opened is not None:
                 self._opened[opened] = module
                 self._modes |= dict.fromkeys(opened.modules(), self._modes[module])
                 self.replace(module, opened.eval())

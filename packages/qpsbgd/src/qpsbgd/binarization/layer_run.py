@@ -165,7 +165,7 @@ class LayerRun:
             bias = target_mean - torch.einsum("gn,gnm->gm", mean, weights - fit.errors)
         fill(binary, layer, fit, bias)
         self.changes.replace(layer, binary)
-        self.passes.replaced(binary)
+        self.passes.replaced(layer, binary)
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **fit.lost, seconds=took)
 

@@ -129,7 +129,11 @@ class _Functions(TorchFunctionMode):
 
 
 class Passes:
-    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode."""
+    """The passes of some batches, as `arguments` gives them, through a model in evaluation mode.
+
+    Attributes:
+        unclear: Modules whose weights a pass also reads elsewhere, or that batches call in different orders.
+    """
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
@@ -139,6 +143,8 @@ class Passes:
         self._kept_bytes, self._batch = 0, -1
         self._target: nn.Module | None = None
         self._input: Tensor | None = None
+        self._inputs: list[Tensor] = []
+        self.unclear: set[nn.Module] = set()
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
         self._beyond: Sums | None = None
@@ -158,6 +164,7 @@ class Passes:
                     order.insert(place, module)
                 elif order.index(module) < place:
                     calls[module] += 1
+                    self.unclear.add(module)
                 place = max(place, order.index(module) + 1)
             most |= calls
         self._once = {module for module in order if most[module] == 1}
@@ -194,6 +201,7 @@ class Passes:
                     hooks.enter_context(module.register_forward_hook(after))
             self.run(number)
         calls.update(read & set(calls))
+        self.unclear |= read
         return calls
 
     def run(self, number: int) -> Any:
@@ -232,13 +240,17 @@ class Passes:
 
         module.forward = watched
 
-    def replaced(self, new: nn.Module) -> None:
-        """Watch a module that was put in the place of one that is called once, while `watching`."""
-        self._once.add(new)
+    def replaced(self, old: nn.Module, new: nn.Module) -> None:
+        """Watch a module that was put in the place of another, while `watching`."""
+        if old in self._once:
+            self._once.add(new)
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> LayerCall | None:
-        """A layer's call in the pass of one batch, with `sums` followed to a sum; None where it is not reached."""
+        """A layer's call in the pass of one batch, with `sums` followed to a sum; None where it is not reached.
+
+        Of one that is called several times, the input is the rows of all calls, (B, n), and there is no sum.
+        """
         ends: list[tuple[Branch, Tensor]] = []
 
         def found(branch: Branch, other: Tensor) -> None:
@@ -246,11 +258,14 @@ class Passes:
                 ends.append((branch, other.clone()))
                 raise _Reached
 
-        self._target, self._input, self._batch = layer, None, number
-        self._beyond = Sums(found) if sums and layer in self._summed else None
+        self._target, self._input, self._inputs, self._batch = layer, None, [], number
+        once = layer in self._once
+        self._beyond = Sums(found) if sums and layer in self._summed and once else None
         with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
+        if self._inputs:
+            self._input, self._inputs = torch.cat(self._inputs), []
         return None if self._input is None else LayerCall(self._input, *(ends[0] if ends else (None, None)))
 
     def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
@@ -268,6 +283,9 @@ class Passes:
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
             self._input = args[0] if args else next(iter(kwargs.values()))
+            if module not in self._once:
+                self._inputs.append(self._input.flatten(0, -2).clone())
+                return forward(*args, **kwargs)
             if self._beyond is None:
                 raise _Reached
             self._input = self._input.clone()  # what follows may change it in place

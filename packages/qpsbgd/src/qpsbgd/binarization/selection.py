@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from qpsbgd.nn.conversion import is_converted, listed, outer_layers, reasons_to_stay
 
@@ -21,15 +22,29 @@ class Selection:
     kept: dict[str, str]
 
 
-def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int], first: bool, last: bool) -> Selection:
-    """The layers to binarise, by the options of `binarize` and how often a pass calls each module, in its order."""
+def selected(
+    model: nn.Module,
+    layers: Select,
+    *,
+    calls: Mapping[nn.Module, int],
+    unclear: Collection[nn.Module],
+    first: bool,
+    last: bool,
+) -> Selection:
+    """The layers to binarise, by the options of `binarize` and how often a pass calls each module, in its order.
+
+    Those whose uses are `unclear` stay real-valued.
+    """
     named = dict(model.named_modules())
     candidates = {module: name for name, module in named.items() if is_converted(module)}
     reasons = reasons_to_stay(model, named)
     for module, name in candidates.items():
-        if calls.get(module, 0) != 1:
-            unused = "it is used more than once" if module in calls else "no calibration batch reaches it"
-            reasons.setdefault(name, unused)
+        if module not in calls:
+            reasons.setdefault(name, "no calibration batch reaches it")
+        elif module in unclear:
+            reasons.setdefault(name, "its weight is used elsewhere, too, or batches call it in different orders")
+        elif calls[module] > 1 and isinstance(module, _ConvNd):
+            reasons.setdefault(name, "it is a convolution that is used more than once")
     if layers is None:
         beginning, end = outer_layers({module: candidates.get(module, "") for module in calls})
         left = {*(() if first else beginning), *(() if last else end)}

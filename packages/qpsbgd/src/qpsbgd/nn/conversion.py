@@ -20,6 +20,7 @@ from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale, guard_fused_paths, label_layers
 from qpsbgd.nn.linear import BinaryLinear
+from qpsbgd.nn.recurrent import UnrolledRecurrent
 from qpsbgd.nn.straight_through import sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -96,7 +97,7 @@ def convert(
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
     _check_skipped(model, skip)
-    model = expose_attention(copied(model), is_skipped)
+    model = with_exposed(copied(model), is_skipped, recurrent=False)
     named = dict(model.named_modules())
     if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
@@ -203,15 +204,23 @@ def attach_hf_config(model: nn.Module, *, latents: bool) -> None:
             attach_model_config(module, latents=latents)
 
 
-def expose_attention(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
-    """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
+def exposed(module: nn.Module) -> nn.Module | None:
+    """Attention or a recurrent network with its weights as layers; None for others, or if it has no such form."""
+    if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
+        return ProjectedAttention.of(module)
+    return UnrolledRecurrent(module) if isinstance(module, nn.RNNBase) and UnrolledRecurrent.fits(module) else None
+
+
+def with_exposed(model: nn.Module, is_skipped: Callable[[str], bool], *, recurrent: bool) -> nn.Module:
+    """The model with weights as layers in attention and recurrent networks, where nothing is lost."""
     uses = parameter_uses(model)
     opened: dict[nn.Module, nn.Module] = {}
     for name, module in model.named_modules():
-        if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module) and not is_skipped(name):
-            shared = any(uses[p] > 1 for p in module.parameters())
-            if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
-                opened[module] = ProjectedAttention.of(module)
+        if is_skipped(name) or (isinstance(module, nn.RNNBase) and not recurrent):
+            continue
+        shared = any(uses[p] > 1 for p in module.parameters())
+        if not shared and not any(map(_has_hooks, module.modules())) and (layers := exposed(module)) is not None:
+            opened[module] = layers
     return replace_modules(model, opened)
 
 
