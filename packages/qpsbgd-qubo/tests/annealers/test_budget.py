@@ -1,6 +1,10 @@
 # ruff: noqa: E402
 """`max_qpu_seconds` is a promise about money: whatever may be charged is counted before it is sent."""
 
+from lazy import Lazy, skip_without
+
+skip_without("qpsbgd", "dimod", "dwave.system", "minorminer")
+
 import contextlib
 import copy
 import dataclasses
@@ -16,13 +20,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from crafted_rows import rewrite_row
-from lazy import Lazy, skip_without
-
-skip_without("dwave.system", "minorminer")
-
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dimod", reason="needs dimod")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler

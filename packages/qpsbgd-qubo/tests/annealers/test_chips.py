@@ -1,4 +1,8 @@
 # ruff: noqa: E402
+from lazy import Lazy, skip_without
+
+skip_without("dimod", "dwave.system")
+
 import itertools
 import json
 import subprocess
@@ -7,12 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from lazy import Lazy, skip_without
-
-skip_without("dwave.system")
-
-pytest.importorskip("dimod", reason="needs dimod")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
 
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds

@@ -1,21 +1,15 @@
 # ruff: noqa: E402
+from lazy import Lazy, skip_without
+
+skip_without("torch", "qpsbgd", "dimod", "dwave.system")
+
 import copy
 import pickle
 
+import dimod
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("dimod", reason="needs dimod")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
-
 import torch
-from lazy import Lazy, skip_without
-
-skip_without("dwave.system")
-
-import dimod
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear

@@ -1,18 +1,13 @@
 # ruff: noqa: E402
-import copy
-
-import pytest
-
-pytest.importorskip("dimod", reason="needs dimod")
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
-
-import dimod
-import torch
 from lazy import Lazy, skip_without
 
-skip_without("dwave.system")
+skip_without("torch", "qpsbgd", "dimod", "dwave.system")
+
+import copy
+
+import dimod
+import pytest
+import torch
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear

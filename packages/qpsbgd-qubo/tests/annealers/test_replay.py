@@ -1,3 +1,8 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "qpsbgd", "dimod", "dwave.system", "dwave.graphs", "minorminer")
+
 import contextlib
 import copy
 import signal
@@ -7,18 +12,9 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dimod", reason="needs dimod")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
-
 import torch
 from crafted_rows import rows
 from rewriting import rewritten
-
-pytest.importorskip("dwave.graphs")
-pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear

@@ -1,15 +1,14 @@
 # ruff: noqa: E402
 """Tokens that cannot be sent, and endpoints that are none: refused in words, and the token is never shown."""
 
+from lazy import skip_without
+
+skip_without("qpsbgd", "dwave.system")
+
 import traceback
 from importlib import import_module
 
 import pytest
-from lazy import skip_without
-
-skip_without("dwave.system")
-
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family

@@ -1,18 +1,14 @@
 # ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "qpsbgd", "dimod", "dwave.system", "dwave.graphs", "minorminer")
+
 import copy
 
+import dimod
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dwave.system", reason="needs dwave.system")
-
 import torch
-
-dimod = pytest.importorskip("dimod")
-pytest.importorskip("dwave.graphs")
-pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear

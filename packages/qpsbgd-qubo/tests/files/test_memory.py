@@ -1,8 +1,9 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "qpsbgd")
+
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-
 import torch
 from torch import nn
 

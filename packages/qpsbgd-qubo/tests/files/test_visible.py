@@ -1,16 +1,16 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "qpsbgd", "dimod")
+
 import json
 import os
 import subprocess
 import sys
 
+import dimod
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
-pytest.importorskip("dimod", reason="needs dimod")
-
-import dimod
 from torch import nn
 
 from qpsbgd import summary

@@ -1,3 +1,8 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "triton")
+
 import os
 import subprocess
 import sys
@@ -5,10 +10,6 @@ import zlib
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("triton", reason="needs triton")
-
 import torch
 from sparse_problems import least_energy, random_sparse, torus
 

@@ -1,13 +1,14 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "triton")
+
 import os
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("triton", reason="needs triton")
-
 import numpy as np
+import pytest
 import torch
 
 from qpsbgd_qubo.solvers import make_solver

@@ -1,9 +1,9 @@
+# ruff: noqa: E402
+from lazy import skip_without
+
+skip_without("torch", "qpsbgd")
+
 from types import SimpleNamespace
-
-import pytest
-
-pytest.importorskip("torch", reason="needs torch")
-pytest.importorskip("qpsbgd", reason="needs qpsbgd")
 
 import torch
 from elsewhere import elsewhere
