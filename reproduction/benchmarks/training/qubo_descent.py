@@ -68,7 +68,7 @@ class RealMinimiser(Weights):
 
 def controlled(projection, model, **options):
     """QPSBGD with a projection of weights, and QuboDescent's other options."""
-    return QPSBGD(model, default_flips(model), projection, momentum=0.98, clip=None, relative=False, **options)
+    return QPSBGD(model, default_flips(model), projection, momentum=0.995, clip=None, relative=False, **options)
 
 
 SOLVERS = {

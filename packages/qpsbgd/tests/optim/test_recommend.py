@@ -66,9 +66,14 @@ def test_a_model_its_parameters_and_its_parts_get_the_same(build):
     assert rate(QPSBGD(model.parameters(), steps=100)) == rate(QPSBGD(model, steps=100, real=True)) == whole.lr
 
 
-@pytest.mark.parametrize("build", [lambda: residual(2), lambda: convolutional(54), lambda: transformer(18)])
+@pytest.mark.parametrize("build", [lambda: residual(2), lambda: convolutional(54)])
 def test_norms_take_the_depth_out_of_the_rate(build):
     assert recommend(build(), 10_000).lr == pytest.approx(0.25 / 10)
+
+
+def test_transformers_have_a_lower_rate():
+    assert recommend(transformer(18), 10_000).lr == pytest.approx(0.4 * 0.025)
+    assert "few norms" in recommend(transformer(18)).reasons["lr"]
 
 
 def test_without_norms_more_than_two_layers_lower_the_rate():

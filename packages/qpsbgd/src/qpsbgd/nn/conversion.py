@@ -32,10 +32,6 @@ _REAL = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, BinaryLayer, Parametrizati
 ADAPTER = "it is an adapter of another layer; merge it first if it is to become binary"
 _BLOCK = re.compile(r"\d+\.")  # in names, the number of a block
 
-NORMED = 0.75
-"""Norms per layer, but the last one, from which scales are magnitudes: CNNs have one, transformers, mixers and ConvNeXt
-about a half (docs/training.md)."""
-
 
 def convert(
     model: nn.Module,
@@ -70,8 +66,8 @@ def convert(
         last: Whether to convert the last of them; in a transformer without a head there is none.
         bits: Planes of binary weights, 1 to 8.
         scale: "magnitude" for scales computed from the latent weights, "learned" for trained ones, None for one
-            constant `gain` per layer, as in the paper. "auto" is "magnitude" where nearly every layer has a norm, which
-            takes out the size of its weights, as in ResNets, and "learned" elsewhere, as in transformers.
+            constant `gain` per layer, as in the paper. "auto" is "magnitude" for models with norms, which make up for
+            the sizes of weights, and "learned" for others.
         gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
         skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside, and of
             parameters held directly by a module, as in `model.named_parameters()`.
@@ -88,7 +84,7 @@ def convert(
         ['BinaryLinear', 'ReLU', 'Linear']
     """
     if scale == "auto":
-        scale = usual_scale(*(sum(map(kind, model.modules())) for kind in (is_converted, is_norm)))
+        scale = "magnitude" if any(map(is_norm, model.modules())) else "learned"
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
@@ -118,14 +114,6 @@ def convert(
     label_layers(converted)
     attach_hf_config(converted, latents=True)
     return converted
-
-
-def usual_scale(layers: int, norms: float) -> Literal["learned", "magnitude"]:
-    """The scale of binary layers in a network with so many layers and norms.
-
-    Where no norm follows, magnitudes that grow in training make the outputs grow: a ViT loses six points by it.
-    """
-    return "magnitude" if norms and norms >= NORMED * (layers - 1) else "learned"
 
 
 def copied(model: nn.Module) -> nn.Module:

@@ -17,7 +17,7 @@ DEFAULT_FLIPS = 0.02
 
 
 def default_flips(params: Layers) -> float:
-    """The share of the weights that flip in a step at the beginning: 0.02, less in deep networks as `QPSBGD`'s rate."""
+    """The share of the weights that flip in a step at the beginning: 0.02, or less where `QPSBGD`'s rate is lowered."""
     return DEFAULT_FLIPS * Network.of(param_groups(params)).rate_factor
 
 
@@ -31,8 +31,8 @@ class QuboDescent(QPSBGD):
 
     Args:
         params: As for `QPSBGD`.
-        flips: The share of the weights that flip in a step at the beginning; None for 0.02, and less in deep networks
-            without norms.
+        flips: The share of the weights that flip in a step at the beginning; None for 0.02, and less where `recommend`
+            lowers the rate of latent weights.
         steps: Total number of training steps, over which the share of flips falls to zero by a cosine.
         solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
         window: In each step solve for this many weights per output unit, those whose flips alone gain most, all others
@@ -51,7 +51,7 @@ class QuboDescent(QPSBGD):
         steps: int | None = None,
         solver: str | Solver | None = None,
         window: int | None = None,
-        memory: float = 0.98,
+        memory: float = 0.995,
         warmup: float | None = None,
         real: Real = None,
         lr: float | None = None,

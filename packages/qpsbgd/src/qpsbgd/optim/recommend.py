@@ -11,7 +11,6 @@ from typing import Any, Literal
 from torch.nn.parameter import is_lazy
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.conversion import usual_scale
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.optim.parameters import Layers, ParameterSplit, param_groups
 from qpsbgd.parallel.shards import is_sharded
@@ -24,6 +23,9 @@ UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 FREE_DEPTH = 2.0
 """Layers per stretch between norms that do not lower the rate."""
+NORMED, FEW_NORMS = 0.75, 0.4
+"""Networks with fewer norms per layer, as transformers, mixers and ConvNeXt, which have about a half, have their rate
+times 0.4: outputs grow with weights that no norm follows, and a ViT loses six points (docs/training.md)."""
 DEEP = 12
 """Binary layers from which on networks with norms get the polar factor: with 6 the ridge is better, with 12 the two are
 level, and with 16 and more the polar factor is (docs/training.md)."""
@@ -95,7 +97,7 @@ def recommend(model: Layers, steps: int | None = None) -> Recommendation:
         lr          0.025     0.25 · steps^(−1/4), in initial ranges
         momentum    0.9       a mean of at least 5 steps and a 150th of the run, up to 0.9
         warmup      0.1       the network has norms
-        scale       magnitude nearly every layer has a norm
+        scale       magnitude the network has norms
         real_lr     0.003     AdamW's, for matrices
         vector_lr   0.01      the network has norms: 0.01, more in runs of fewer than 5,000 steps
         scale_lr    0.01      as norms, lowered with the depth where layers keep the sizes of inputs
@@ -140,7 +142,12 @@ class Network:
     @cached_property
     def rate_factor(self) -> float:
         """The factor on the rate of latent weights, by the layers in a stretch in which their changes add up."""
-        return _by_depth(self.depth(self.trained))
+        return min(_by_depth(self.depth(self.trained)), FEW_NORMS if self.few_norms else 1.0)
+
+    @property
+    def few_norms(self) -> bool:
+        """Whether there are norms, of weight and bias, but not for nearly every layer."""
+        return 0 < self.norm_vectors < 2 * NORMED * (len(self.trained) - 1)
 
     @cached_property
     def scale_rate_factor(self) -> float:
@@ -172,9 +179,11 @@ class Network:
         else:
             why = "dense layers with a norm each" if self.stacked else f"norms, and {layers} binary layers"
         depth = self.depth(self.trained)
-        lowered = f" · ({FREE_DEPTH:g}/{depth:.3g})^1.5 for the depth" if depth > FREE_DEPTH else ""
+        lowered = ""
+        if self.rate_factor < 1:
+            few = self.rate_factor == FEW_NORMS
+            lowered = f" · {FEW_NORMS}: few norms" if few else f" · ({FREE_DEPTH:g}/{depth:.3g})^1.5 for the depth"
         has = "the network has norms" if norms else "the network has no norms"
-        scale = usual_scale(layers, self.norm_vectors / 2)
         vector_lr = vector_rate(steps) if norms else REAL_RATE
         shorter = f": {VECTOR_RATES[0]}, more in runs of fewer than {LONG_RUN:,} steps"
         return Recommendation(
@@ -182,7 +191,7 @@ class Network:
             lr=self.rate(RATE, steps),
             momentum=momentum_of(projection, steps),
             warmup=WARMUP if norms else 0.0,
-            scale=scale,
+            scale="magnitude" if norms else "learned",
             real_lr=REAL_RATE,
             vector_lr=vector_lr,
             scale_lr=vector_rate(steps) * self.scale_rate_factor,
@@ -192,7 +201,7 @@ class Network:
                 "momentum": f"a mean of at least {LEAST_MEMORY} steps and a {1 / MEMORY:.0f}th of the run, up to "
                 f"{projection.capabilities.momentum}",
                 "warmup": has,
-                "scale": "nearly every layer has a norm" if scale == "magnitude" else "not every layer has a norm",
+                "scale": has,
                 "real_lr": "AdamW's, for matrices",
                 "vector_lr": has + (shorter if norms else ": as matrices"),
                 "scale_lr": "as norms, lowered with the depth where layers keep the sizes of inputs",

@@ -222,7 +222,7 @@ class Weights(Projection):
 
     name = "weights"
     capabilities = Capabilities(
-        momentum=0.98,
+        momentum=0.995,
         takes_rate=True,
         state=WeightsState,
         sharded={"gradient": 0},
