@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -142,7 +143,7 @@ def test_rows_whose_squares_leave_the_floating_type_are_refused(size, message, s
 
 
 def test_half_precision_rows_give_a_single_precision_family():
-    family = binary_map(torch.randn(3, 4).half(), torch.randn(3, 2).bfloat16())
+    family = binary_map(torch.randn(3, 4).half(), torch.randn(3, 2).bfloat16(), scale=np.float32(2))
     assert family.linear.dtype == torch.float32
 
 

@@ -4,6 +4,7 @@ import pickle
 import warnings
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -93,7 +94,9 @@ def test_there_is_no_bias_unless_asked_for():
     assert BinaryLinear(3, 4, bias=True).bias.shape == (4,)
 
 
-@pytest.mark.parametrize(("gain", "value"), [("fan_in", 1 / math.sqrt(12)), (1.0, 1.0), (3, 3.0)])
+@pytest.mark.parametrize(
+    ("gain", "value"), [("fan_in", 1 / math.sqrt(12)), (1.0, 1.0), (3, 3.0), (np.float32(0.5), 0.5)]
+)
 def test_the_gain_is_a_number_or_one_over_the_root_of_the_fan_in(gain, value):
     assert BinaryLinear(12, 7, gain=gain).gain == pytest.approx(value)
     assert BinaryConv2d(3, 7, 2, gain=gain).gain == pytest.approx(value)
