@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +35,9 @@ def deploy(
         Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
     ] = "plain",
     ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
+    compiler: Annotated[
+        str | None, typer.Option(help="A gcc's command that measures code and stack of the C: 'gcc -O2'.")
+    ] = None,
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
         typer.Option(help="In ONNX: packed bits, float32, or float32 with QONNX's BipolarQuant."),
@@ -60,7 +63,8 @@ def deploy(
         check_new(file, force=force)
     network = _load(model, trust_pickle=trust_pickle)
     if to == "c":
-        say(str(to_c(network, out, input_shape=shape, name=name, word_bits=word_bits, layout=layout, ram=ram)))
+        options: dict[str, Any] = {"word_bits": word_bits, "layout": layout, "ram": ram, "compiler": compiler}
+        say(str(to_c(network, out, input_shape=shape, name=name, **options)))
         return
     if to == "onnx":
         to_onnx(network, out, input_shape=shape, weights=weights)
