@@ -14,6 +14,8 @@ from qpsbgd_paper.report.tables import pipes
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
 WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
+SHOWN = ("mlp", "gpt", "fashion-cnn")
+"""Subjects of the tables of sizes and of fine-tuning; the others say the same."""
 LOOKS = {
     "rounding": {"color": COLOURS["bc-sign"], "marker": "v"},
     "feedback": {"color": COLOURS["bc-sgd"], "marker": "s"},
@@ -96,7 +98,7 @@ def binarized_times():
 def binarized_sizes():
     """Scores at one bit by the amount of calibration data."""
     cells = {}
-    for subject in SUBJECTS.values():
+    for subject in (SUBJECTS[name] for name in SHOWN):
         sizes = {size: size if size != subject.size else None for size in SIZES}
         by_size = {
             k: rows_of("binarize", subject.name, method="search", bits=1, size=size) for k, size in sizes.items()
@@ -109,7 +111,8 @@ def binarized_sizes():
 def fine_tuned():
     """Scores after 0, 100 and 1000 steps with labels, from the one-bit network and from scratch."""
     cells = {}
-    for subject, start, method in product(SUBJECTS.values(), ("search", "scratch"), OPTIMIZERS):
+    subjects = [SUBJECTS[name] for name in SHOWN]
+    for subject, start, method in product(subjects, ("search", "scratch"), OPTIMIZERS):
         job = {"method": method, "start": start, "bits": 1}
         after = {steps: rows_of("tune", subject.name, steps=steps, **job) for steps in STEPS}
         if any(after.values()):
@@ -186,3 +189,29 @@ def pretrained():
         images = f" ({row['images']})" if row["images"] else ""
         cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"
     return crossed("network", cells, order)
+
+
+def language_models():
+    """Loss of the Llama by form and targets, in the order of what is stored."""
+    names = {"GPTQ": "feedback, no bias (GPTQ)", "feedback": "feedback", "search": "search"}
+    rows = [row for row in results("language_models")["rows"] if row["job"].get("subject") == "llama"]
+    cells = {}
+    for row in sorted(rows, key=lambda row: row.get("stored", 32)):
+        job = row["job"]
+        targets = job.get("targets", "own" if job["method"] == "GPTQ" else "float")
+        name = f"{names[job['method']]}, {counted(job['bits'])}" if job["method"] in names else job["method"]
+        stored = f"{row['stored']:.1f}" if "stored" in row else "32"
+        cells[(name, stored), f'`targets="{targets}"`'] = f"{row['loss']:.2f}"
+    return crossed(("form", "stored bits per weight"), cells)
+
+
+def trained_llama():
+    """The Llama's loss after 100 steps from the binarised one."""
+    rows = [row for row in results("language_models")["rows"] if row["job"].get("part") == "trained"]
+    names = {"ridge": "QP-SBGD", "straight-through": "straight-through"}
+    cells = {}
+    for row in rows:
+        job = row["job"]
+        name = f"{job['bits']}", f"{row['before']:.2f}", "float model's logits" if job["loss"] == "logits" else "labels"
+        cells[name, f"{names[job['method']]}, {job['lr']:g}"] = f"{row['loss']:.2f}"
+    return crossed(("bits", "before", "towards"), cells)

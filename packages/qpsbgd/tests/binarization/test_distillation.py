@@ -41,6 +41,15 @@ def test_distillation_brings_outputs_nearer_to_the_teacher(student, teacher, bat
     assert error(student, teacher, batches) < 0.75 * before
 
 
+@pytest.mark.parametrize(("bits", "rate"), [(1, 0.003), (2, 0.001)])
+def test_one_bit_takes_larger_steps_than_several(bits, rate, teacher, batches):
+    student = binarize(teacher.eval(), batches, bits=bits, rounds=0).model
+    twin = copy.deepcopy(student)
+    distill(student, teacher, batches, steps=3)
+    distill(twin, teacher, batches, steps=3, lr=rate)
+    assert torch.equal(student[3].weight, twin[3].weight)
+
+
 def test_named_modules_stay_nearer_than_without_their_names(student, teacher, batches):
     def inner(model):
         return model[:4].eval()

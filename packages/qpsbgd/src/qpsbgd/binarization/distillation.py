@@ -16,9 +16,9 @@ from qpsbgd.nn.contexts import evaluation_mode, forward_hooks
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Projection
 
-RATE, REAL_RATE = 0.001, 1e-3
-"""Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
-reproduction/benchmarks/training/binarize.py."""
+ONE_BIT_RATE, RATE, REAL_RATE = 0.003, 0.001, 1e-3
+"""Steps of latent weights of one bit and of several, in units of their initial range, and AdamW's rate of everything
+else; chosen by binarize.py and language_models.py in reproduction/benchmarks/training."""
 SIMILARITIES = 5.0  # weight of the batch's similarities in `embedding_loss`
 
 Loss = Callable[[Any, Any], Tensor]
@@ -32,7 +32,7 @@ def distill(
     steps: int = 1000,
     loss: Loss | None = None,
     layers: Collection[str] = (),
-    lr: float = RATE,
+    lr: float | None = None,
     projection: str | Projection = "ridge",
     real_lr: float = REAL_RATE,
     optimizer: Optimizer | None = None,
@@ -55,8 +55,8 @@ def distill(
             for language models and other classifiers `logit_loss`.
         layers: Names of modules in both models, such as the blocks of a transformer, whose outputs should agree too,
             with equal weight. With one bit per weight, most networks need this.
-        lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
-            default is often better; with two bits that is too much.
+        lr: Step size of the latent weights, in units of each layer's initial range; None takes 0.003 if all layers
+            have one bit, and 0.001 otherwise.
         projection: Projection of `QPSBGD`: "ridge", "spins" or an object.
         real_lr: Learning rate of all other parameters.
         optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are
@@ -71,6 +71,8 @@ def distill(
     if not binary:
         raise ValueError("the student must have binary layers: binarize the model first")
     if optimizer is None:
+        if lr is None:
+            lr = ONE_BIT_RATE if all(layer.bits == 1 for layer in binary) else RATE
         real = {"lr": real_lr, "weight_decay": 0.0}
         optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss

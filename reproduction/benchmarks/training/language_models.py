@@ -1,0 +1,191 @@
+"""What do language models lose when they become binary without training, here and by others, at equal stored bits?
+
+    python benchmarks/training/language_models.py [--trained]        writes results/language_models.json
+
+1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py), on the Llama of
+tiny_llama.py and a character GPT that is trained here; all linear layers but the head. Stored bits per weight count
+everything: signs, masks, and scales, means and biases in 16 bits. Rivals as published, fitted to a layer's own
+outputs, and with our targets, the float network's outputs. Calibration on 32 windows of 256, the same ones for all.
+2. `--trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
+   with labels, by QP-SBGD and straight-through AdamW at several rates.
+
+Rows that are there already are kept.
+"""
+
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import copy
+import sys
+from contextlib import nullcontext
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from benchmarks.training.binarize import BY_TARGETS, chosen_layers
+from benchmarks.training.binary_rivals import NUMBER, arb_rc, billm, double_binary, double_family
+from benchmarks.training.kept_rows import Rows
+from benchmarks.training.tiny_llama import Stories
+from benchmarks.training.training_parts import clock
+from torch.nn import functional as F
+
+from qpsbgd import QPSBGD, StraightThrough, binarize
+from qpsbgd.binarization.distillation import REAL_RATE, distill, logit_loss
+from qpsbgd.binarization.layer_fit import target_weights
+from qpsbgd.binarization.moments import Moments
+from qpsbgd.binarization.passes import Passes, arguments
+from qpsbgd.nn import BinaryLayer
+from qpsbgd_paper.framework.training import fit
+
+SUBJECTS = {
+    "llama": Stories("llama", "Llama of 260,000 parameters", "loss"),
+    "small-gpt": BY_TARGETS["small-gpt"],
+}
+SIZE, STEPS, BATCH = 32, 100, 8
+"""Calibration windows; steps of training, and windows in each."""
+RIVALS = {"BiLLM": billm, "ARB-LLM": arb_rc, "double binary": double_binary, "double binary, families": double_family}
+GPTQ = {"solver": "feedback", "targets": "own", "bias": False}
+OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}}
+
+
+def output_norms(model, batches, names):
+    """The mean square of the gradients at every layer's outputs, for the model's own loss."""
+    found, hooks = dict.fromkeys(names, 0.0), []
+    for name in names:
+
+        def forward(module, args, output, name=name):
+            def backward(grad):
+                found[name] = found[name] + grad.double().square().flatten(0, -2).mean(0)
+
+            output.register_hook(backward)
+
+        hooks.append(model.get_submodule(name).register_forward_hook(forward))
+    for batch in batches:
+        logits = getattr(output := model(batch), "logits", output)
+        F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()).backward()
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def approximated(model, batches, names, rival, *, bits, norms, targets):
+    """A copy with the weights of these layers as a rival has them, one after the other, and the bits it stores.
+
+    Inputs are those in the partly binary network.
+    """
+    model, stored = copy.deepcopy(model), 0
+    data = [arguments(model, batch) for batch in batches]
+    passes, reference = Passes(model, data), Passes(copy.deepcopy(model), data)
+    calls, layers = passes.calls(), {model.get_submodule(name): name for name in names}
+    reference.calls()
+    with passes.watching(), reference.watching() if targets else nullcontext(), torch.no_grad():
+        for layer in (module for module in calls if module in layers):
+            moments = Moments(1, layer.in_features)
+            for number in range(len(data)):
+                seen = passes.seen(layer, number, sums=targets)
+                wanted = reference.targets(layers[layer], number, seen).flatten(0, -2) if targets else None
+                moments.add(seen.x.flatten(0, -2), wanted)
+            metric, weights = moments.metric(centred=False), layer.weight.double().T[None]
+            if targets:
+                weights = target_weights(metric, moments.cross(centred=False), weights)
+            found, more = rival(weights[0].T, metric[0], bits, norms[layers[layer]])
+            layer.weight.copy_(found)
+            stored += more
+    return model, stored
+
+
+def stored_bits(model):
+    """Bits of the binary layers: signs, scales and biases."""
+    layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    return sum(
+        one.weight.numel() + NUMBER * sum(p.numel() for p in (one.scale, one.bias) if p is not None) for one in layers
+    )
+
+
+def peak_memory(reset=False):
+    """Bytes that the process has held at most since the last reset; Linux alone knows."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+def run(job):
+    subject = SUBJECTS[job["subject"]]
+    model = subject.network()
+    if job["method"] == "float":
+        return {"job": job, **subject.scores(model)}
+    names, batches = chosen_layers(model), subject.calibration(SIZE, job["seed"])
+    if hasattr(model, "lm_head"):
+        names.remove("lm_head")
+    weights = sum(model.get_submodule(name).weight.numel() for name in names)
+    before, start = peak_memory(reset=True), clock()
+    if job["method"] in OURS:
+        made = binarize(model, batches, bits=job["bits"], layers=names, seed=job["seed"], **OURS[job["method"]]).model
+        stored = stored_bits(made)
+    else:
+        wanted, targets = job["bits"], job["targets"] == "float"
+        norms = output_norms(model, batches, names)
+        made, stored = approximated(
+            model, batches, names, RIVALS[job["method"]], bits=wanted, norms=norms, targets=targets
+        )
+    spent, memory = clock() - start, peak_memory() - before
+    return {"job": job, **subject.scores(made), "stored": stored / weights, "seconds": spent, "memory": memory}
+
+
+@cache
+def start(bits):
+    """Our binarised Llama."""
+    subject = SUBJECTS["llama"]
+    return binarize(subject.network(), subject.calibration(SIZE, 0), bits=bits).model
+
+
+def trained(job):
+    """Part 2; embeddings and head stay as they are."""
+    subject = Stories("llama", "", "loss", batch=BATCH)
+    model, real = copy.deepcopy(start(job["bits"])), {"lr": REAL_RATE, "weight_decay": 0.0}
+    model.model.embed_tokens.weight.requires_grad_(False)
+    before, begun = subject.scores(model), clock()
+    if job["method"] == "straight-through":
+        optimizer = StraightThrough(model, job["lr"], steps=STEPS, real=real, weight_decay=0.0)
+    else:
+        options = {"projection": job["method"], "relative": True, "clip": "range"}
+        optimizer = QPSBGD(model, job["lr"], steps=STEPS, real=real, **options)
+    batches = subject.batches(STEPS, 1 + job["seed"])
+    if job["loss"] == "labels":
+        fit(model, partial(subject.loss, model), rows=batches, optimizers=[optimizer])
+    else:
+        distill(model, subject.network(), batches, steps=STEPS, loss=logit_loss, optimizer=optimizer)
+    return {"job": job, **subject.scores(model.eval()), "before": before["loss"], "seconds": clock() - begun}
+
+
+def trainings():
+    """Part 2, the most telling first."""
+    for bits, rates in ((1, (0.01, 0.001)), (2, (0.003, 0.001))):
+        for loss in ("logits", "labels"):
+            shared = {"part": "trained", "loss": loss, "bits": bits, "seed": 0}
+            yield from ({**shared, "method": "ridge", "lr": lr} for lr in rates)
+            yield {**shared, "method": "straight-through", "lr": 0.003 if bits == 1 else 0.001}
+
+
+def jobs():
+    """Ours at one to three bits, BiLLM and ARB-LLM as they are, double binary factorisation near our stored bits."""
+    for name, near in (("llama", (1.5, 2.75)), ("small-gpt", (1.25, 2.375))):
+        shared = {"subject": name, "seed": 0}
+        yield {**shared, "method": "float", "bits": 32}
+        yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
+        for targets in ("own", "float"):
+            yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
+            yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in near)
+        equal = (1.424, 2.636) if name == "llama" else near
+        form = {**shared, "method": "double binary, families", "targets": "float"}
+        yield from ({**form, "bits": bits} for bits in equal)
+
+
+if __name__ == "__main__":
+    rows = Rows(Path(__file__).parents[2] / "results" / "language_models.json")
+    if "--trained" in sys.argv:
+        rows.measured(trained, list(trainings()))
+    else:
+        rows.measured(run, list(jobs()))
