@@ -90,13 +90,6 @@ def test_latent_weights_stay_within_the_clip(make):
     assert max(weight.abs().max() for weight in weights) == 0.5
 
 
-def test_the_network_computes_with_binary_weights():
-    model = small_model()
-    BinaryConnect(model)
-    assert not model[0].latent_forward
-    assert model[0].tape is None
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
@@ -114,6 +107,7 @@ def test_the_network_computes_with_binary_weights():
         (StraightThrough, {"update": "lion"}, "update must be one of adam, sgd, muon"),
         (StraightThrough, {"weight_decay": -1.0}, "weight_decay must be"),
         (Bop, {"threshold": 0.0}, "threshold must be"),
+        (Bop, {"lr": None}, "Bop needs a learning rate: give lr"),
     ],
 )
 def test_bad_options_raise(kind, options, message):

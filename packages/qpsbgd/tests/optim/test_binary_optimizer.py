@@ -5,7 +5,6 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.parameters import ParameterSplit
 
 
 def model_with_bias():
@@ -14,12 +13,6 @@ def model_with_bias():
 
 def claimed(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def test_binary_layers_come_in_order_and_each_once():
-    model = model_with_bias()
-    assert ParameterSplit.of([model, model[2]]).layers == [model[0], model[2]]
-    assert ParameterSplit.of(model[2]).layers == [model[2]]
 
 
 def test_the_real_optimiser_is_an_adam_on_all_that_is_left():
@@ -52,17 +45,6 @@ def test_a_real_optimiser_with_nothing_to_train_does_nothing():
     schedule.step()
     real.zero_grad()
     real.load_state_dict(real.state_dict())
-
-
-def test_both_optimisers_train_a_model_together():
-    model = model_with_bias()
-    binary = QPSBGD(model, lr=0.1)
-    real = real_optimizer(model, binary, lr=0.1)
-    before = [p.detach().clone() for p in model.parameters()]
-    (model(torch.randn(8, 4)) - torch.randn(8, 2)).square().sum().backward()
-    binary.step()
-    real.step()
-    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
 
 
 def test_a_binary_weight_that_was_left_out_raises():
@@ -148,12 +130,6 @@ def test_a_weight_that_is_computed_from_others_is_refused_with_the_reason(make, 
 def test_the_default_rate_is_relative_and_nothing_else():
     with pytest.raises(ValueError, match="the default learning rate is relative"):
         QPSBGD(BinaryLinear(3, 2), relative=False)
-
-
-def test_the_state_of_a_single_layer_is_taken_over():
-    first, second = (BinaryConnect(BinaryLinear(3, 2), lr=0.1, update="sgd", momentum=m) for m in (0.5, 0.9))
-    second.load_state_dict(first.state_dict())
-    assert second.param_groups[0]["momentum"] == 0.5
 
 
 @pytest.mark.parametrize("make", [QPSBGD, BinaryConnect])

@@ -528,16 +528,6 @@ def test_a_step_inside_an_autocast_block_equals_one_outside(make, dtype):
     assert_equal(run(True), run(False))
 
 
-@with_solver
-def test_another_solver_may_be_set_between_two_steps(make):
-    model = small_model()
-    optimizer = make(model, solver="descent")
-    train(model, optimizer, [0])
-    optimizer.solver = make_solver("exact")
-    train(model, optimizer, [1])
-    assert {solution.stats["solver"] for solution in optimizer.solutions} == {"exact"}
-
-
 @every
 def test_a_layer_in_evaluation_mode_stays_and_is_reported_once_at_the_users_line(make):
     model = small_model()

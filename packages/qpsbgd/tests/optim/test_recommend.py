@@ -5,7 +5,8 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect, recommend
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.optim.functional import schedule
-from qpsbgd.optim.recommend import DEEP
+from qpsbgd.optim.parameters import param_groups
+from qpsbgd.optim.recommend import DEEP, Network
 
 
 def residual(blocks, *, norm=True, scale=None):
@@ -105,6 +106,14 @@ def test_layers_that_shrink_their_inputs_lower_the_rate_of_weights_but_not_of_sc
     assert rates == [pytest.approx((0.025 / 4**1.5, 0.01)), pytest.approx((0.025 / 4**1.5, 0.01 / 4**1.5))]
 
 
+def test_layers_in_several_groups_count_once_in_the_order_of_the_groups():
+    first, second = BinaryLinear(4, 4), BinaryLinear(4, 4)
+    groups = [{"params": [second]}, {"params": [first]}, {"params": nn.Sequential(second, nn.BatchNorm1d(4))}]
+    network = Network.of(param_groups(groups))
+    assert list(network.layers) == [second, first]
+    assert network.norm_vectors == 2
+
+
 def test_biases_are_no_norms():
     parts = [part for _ in range(8) for part in (BinaryLinear(4, 4, bias=True), nn.PReLU())]
     model = nn.Sequential(nn.Linear(4, 4), *parts, nn.Linear(4, 4))
@@ -138,6 +147,7 @@ def test_an_optimiser_says_why_for_everything_that_was_not_given():
     assert "the network has norms" in text
     alone = repr(QPSBGD(residual(3), lr=0.1, projection="spins", momentum=0.5, warmup=0.1, real=False))
     assert alone.endswith("network:")
+    assert QPSBGD(residual(3), steps=300, warmup=0.25, real=False).param_groups[0]["warmup"] == 0.25
 
 
 @pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect])
