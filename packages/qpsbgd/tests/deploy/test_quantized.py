@@ -186,3 +186,10 @@ def test_groups_of_so_many_numbers_of_8_bits_that_float32_rounds_their_sums_are_
 
 
 SUMS_AS_THEY_ARE = Scale("last", np.ones(1, np.float32), np.zeros(1, np.float32))
+
+
+def test_ties_without_a_norm_are_refused_with_what_to_do():
+    """A gain of 1/24: every twelfth sum is halfway between two results, and float32 rounds them to even ones."""
+    layers = [QuantActivation(scale=1.0), BinaryLinear(576, 64, gain=1 / 24), QuantActivation(scale=1.0)]
+    with pytest.raises(ValueError, match=r"lie halfway between two of its steps.*put a batch norm between them"):
+        pack(nn.Sequential(*layers, BinaryLinear(64, 3)).eval())

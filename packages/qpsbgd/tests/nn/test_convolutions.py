@@ -176,3 +176,18 @@ def test_a_traced_or_exported_convolution_computes_the_same():
     layer, x = grouped(), torch.randn(2, 4, 5, 5)
     torch.testing.assert_close(torch.jit.trace(layer, x)(x), layer(x))
     torch.testing.assert_close(torch.export.export(layer.eval(), (x,)).module()(x), layer(x))
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+def test_a_memory_format_leaves_outputs_and_gradients_as_they_are(bits):
+    torch.manual_seed(0)
+    layer, x = BinaryConv2d(3, 8, 3, bits=bits), torch.randn(2, 3, 6, 6)
+    expected = layer(x)
+    expected.square().sum().backward()
+    gradient, layer.weight.grad = layer.weight.grad.clone(), None
+    layer.to(memory_format=torch.channels_last)
+    outputs = layer(x.to(memory_format=torch.channels_last))
+    outputs.square().sum().backward()
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(layer.weight.grad, gradient)
+    assert layer.weight.reshape(-1, 3, 3, 3).is_contiguous(memory_format=torch.channels_last)

@@ -68,8 +68,10 @@ class LayerSums:
                 ]
                 if len(exceptions) > _MOST_EXCEPTIONS:
                     raise ValueError(
-                        f"{self.name}: float32 rounds too many sums before the next QuantActivation: a bias or the "
-                        "mean of a batch norm is far larger than what they are added to; train the model again"
+                        f"{self.name}: float32 rounds too many sums before the next QuantActivation: either sums times "
+                        "the gain lie halfway between two of its steps, as without a norm for gains and scales of few "
+                        "digits (put a batch norm between them), or a bias or the mean of a batch norm is far larger "
+                        "than what they are added to (train the model again)"
                     )
         factors = np.where(flipped, -factors, factors)
         least, largest = (values.astype(np.int32) for values in (lows, highs))

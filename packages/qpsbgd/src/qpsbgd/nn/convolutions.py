@@ -165,3 +165,11 @@ class BinaryConv2d(BinaryConvNd):
 
     dimensions = 2
     _convolve = staticmethod(F.conv2d)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        def on_units(tensor: Tensor) -> Tensor:  # with their bits: torch.channels_last is for four dimensions
+            if tensor.ndim != 5:
+                return fn(tensor)
+            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+
+        return super()._apply(on_units, recurse)
