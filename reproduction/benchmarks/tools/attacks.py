@@ -31,6 +31,7 @@ from pathlib import Path
 
 import onnxruntime
 import torch
+import torch._dynamo  # which the first optimiser loads: here once for all forks
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
@@ -441,8 +442,8 @@ def networks(source, trials):
             yield deployed_alike(model.eval(), rows, Path(folder))
 
 
-ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 40, full_disks: 40}
-ATTACKS |= {held_files: 10, cut_files: 400, networks: 1000}
+ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 20, full_disks: 20}
+ATTACKS |= {held_files: 5, cut_files: 400, networks: 300}
 ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
 """How many trials; some attacks have a list of their own."""
 

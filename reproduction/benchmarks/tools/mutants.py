@@ -196,6 +196,16 @@ def new_lines(file, commits):
     return {number for number, line in enumerate(lines, 1) if not line.startswith("^")}
 
 
+def candidates(work, commits):
+    """Files and numbers of the nodes in new lines."""
+    found = []
+    for file in sorted(work.glob("packages/*/src/**/*.py")):
+        fresh = set() if file.stem in GPU else new_lines(file.relative_to(work), commits)
+        nodes = sites(ast.parse(file.read_text()), c_text=file.stem.startswith("c_"))
+        found += [(str(file), number) for number, node in enumerate(nodes) if node.lineno in fresh]
+    return found
+
+
 class Enough:
     """A pytest plugin: no further test after so many seconds of processor time."""
 
@@ -240,7 +250,7 @@ def tests_of(file, work):
     package = file.relative_to(work / "packages").parts[0]
     if package == "qpsbgd-runtime":
         folder = work / "packages" / "qpsbgd" / "tests" / "deploy"
-        return [*work.glob(f"packages/{package}/tests/test_*.py"), *(folder / f"{name}.py" for name in OF_RUNTIME)]
+        return [folder / f"{name}.py" for name in OF_RUNTIME]
     names = [f"test_{name}" for name in (file.stem, *TESTS.get(file.stem, "").split())]
     names = [name.replace("test_solvers/", "solvers/test_") for name in names]
     folder = file.parent.name.replace(file.relative_to(work).parts[3], "*")  # a test may stand in a folder of this name
@@ -257,7 +267,7 @@ def noticed(file, source, tests, seconds, log):
             lambda: int(pytest.main([*QUIET, "-x", *map(str, tests)], [Enough(seconds)])),
             log,
             60 * seconds,
-            5 + 2 * seconds,
+            6 * seconds,
         )
     finally:
         file.write_text(text)
@@ -301,22 +311,24 @@ def main():
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
-    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--again", action="store_true", help="try today's survivors only, in a fresh --work")
+    parser.add_argument("--report", action="store_true", help="write what is known, and try nothing")
     options = parser.parse_args()
     copied(options.work)
     work = options.work
-    candidates, commits = [], f"{options.since}..{(work / 'commit').read_text()}"
-    for file in sorted(work.glob("packages/*/src/**/*.py")):
-        fresh = set() if file.stem in GPU else new_lines(file.relative_to(work), commits)
-        nodes = sites(ast.parse(file.read_text()), c_text=file.stem.startswith("c_"))
-        candidates += [(file, number) for number, node in enumerate(nodes) if node.lineno in fresh]
-    sample = random.Random(options.seed).sample(candidates, options.sample)
+    commits, kept = f"{options.since}..{(work / 'commit').read_text()}", work / "candidates.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(candidates(work, commits)))
+    sample = random.Random(options.seed).sample(json.loads(kept.read_text()), options.sample)
     content = json.loads(OUT.read_text()) if options.again else {}
     open_still = [{key: one[key] for key in ("file", "code", "was", "became")} for one in content.get("survivors", [])]
-    lines, begin = work / "outcomes.jsonl", time.monotonic()
+    lines = work / "outcomes.jsonl"
     done = {} if options.again or not lines.exists() else dict(map(json.loads, lines.read_text().splitlines()))
     outcomes = []
-    for count, (file, number) in enumerate(candidates if options.again else sample):
+    for count, (name, number) in enumerate(json.loads(kept.read_text()) if options.again else sample):
+        file = Path(name)
+        if str(count) not in done and options.report:
+            break
         shown, source = mutant(file, number, work)
         if options.again and {key: shown[key] for key in ("file", "code", "was", "became")} not in open_still:
             continue
@@ -328,17 +340,16 @@ def main():
                 out.write(json.dumps([str(count), seen]) + "\n")
             print(count, round(sum(os.times()[2:4])), seen, "" if seen else shown, flush=True)
         outcomes.append((shown, done[str(count)]))
-    print(f"{sum(seen is not None for _, seen in outcomes)} of {len(outcomes)} changes noticed")
+    survivors = sorted((s for s, seen in outcomes if not seen), key=lambda s: (s["file"], s["line"]))
+    print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} changes noticed")
     if options.again:
         return
-    names = Counter(shown["file"] for shown, _ in outcomes)
-    kept = Counter(shown["file"] for shown, seen in outcomes if seen)
-    facts = {"seed": options.seed, "lines of": commits, "candidates": len(candidates), "tried": len(outcomes)}
-    facts |= {"noticed": kept.total(), "seconds of tests per change": options.seconds}
-    facts |= {"minutes": round((time.monotonic() - begin) / 60, 1)}
-    facts["files"] = {name: [kept[name], count] for name, count in sorted(names.items())}
-    facts["survivors"] = sorted((s for s, seen in outcomes if not seen), key=lambda s: (s["file"], s["line"]))
-    write_json(OUT, facts)
+    of_file, left = Counter(s["file"] for s, _ in outcomes), Counter(s["file"] for s in survivors)
+    facts = {"seed": options.seed, "lines of": commits, "candidates": len(json.loads(kept.read_text()))}
+    facts |= {"seconds of tests per change": options.seconds}
+    facts |= {"tried": len(outcomes), "noticed": len(outcomes) - len(survivors)}
+    facts["files"] = {name: [count - left[name], count] for name, count in sorted(of_file.items())}
+    write_json(OUT, {**facts, "survivors": survivors})
 
 
 if __name__ == "__main__":

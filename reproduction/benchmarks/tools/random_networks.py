@@ -66,8 +66,11 @@ def random_network(source):
         units = wide
     if shape is image:
         layers += [pick(POOLS)(), nn.Flatten()]
-        with torch.no_grad():
-            units = nn.Sequential(*layers).eval()(torch.zeros(1, *shape)).shape[1]
+        try:
+            with torch.no_grad():
+                units = nn.Sequential(*layers).eval()(torch.zeros(1, *shape)).shape[1]
+        except RuntimeError:  # a kernel larger than what is left of the image
+            return random_network(source)
     for _ in range(pick((0, 1, 2))):
         wide = pick((3, 8, 17))
         layer = BinaryLinear(units, wide, **options()) if source.random() < 0.8 else nn.Linear(units, wide)

@@ -85,6 +85,15 @@ def test_couplers_that_are_broken_are_not_used(tmp_path):
     assert_disjoint_cliques(tiles, chip, 8)
 
 
+def test_the_first_chains_of_a_tile_are_the_tile_of_these_chains(cache):
+    chip = Chip.of(mock())
+    tile = tiles_of(chip, 10, folder=cache)[0]
+    for spins in range(1, 11):
+        part, expected = tile.first(spins), CliqueEmbedding.of(tile.chains()[:spins], chip)
+        for name, value in vars(expected).items():
+            np.testing.assert_array_equal(getattr(part, name), value)
+
+
 def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
     chip = Chip.of(mock())
     first = tiles_of(chip, 10, folder=cache)

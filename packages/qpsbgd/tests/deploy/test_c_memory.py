@@ -245,3 +245,15 @@ def test_images_by_bands_of_rows_give_the_same_outputs_in_less_memory(name, word
         sizes.append(source.ram_bytes)
         ram = int(0.9 * source.ram_bytes)
     assert len(sizes) > 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", [{"ceil_mode": True}, {"padding": 1}, {"kernel_size": (2, 5), "stride": 1}])
+def test_a_pool_of_real_channels_does_not_overwrite_those_that_it_has_not_read(options, tmp_path):
+    torch.manual_seed(0)
+    pool = nn.MaxPool2d(**{"kernel_size": 2, **options})
+    body = nn.Sequential(BinaryConv2d(1, 6, 3, padding=1, stride=2), nn.GELU(), pool, nn.Flatten())
+    rows = torch.randn(5, 1, 8, 10)
+    model = nn.Sequential(*body, BinaryLinear(body(rows).shape[1], 3)).eval()
+    _, outputs = results(built(to_c(model, tmp_path, input_shape=(1, 8, 10))), rows.numpy())
+    np.testing.assert_allclose(outputs, model(rows).detach().numpy(), rtol=1e-5, atol=1e-5)

@@ -289,7 +289,8 @@ def _max_pool(operation: MaxPool, frame: Frame) -> str:
     before, after = frame.before, frame.after
     if before.kind == "real" and (plain := _plain_max_pool(operation.window, before, after)):
         return plain
-    frame.follow_windows(*operation.window.rows_and_columns(before.image[-len(operation.window.size) :]))
+    if before.kind != "real":  # whose channels follow each other
+        frame.follow_windows(*operation.window.rows_and_columns(before.image[-len(operation.window.size) :]))
     falling = operation.falling if isinstance(operation, MixedPool) and operation.falling.any() else None
     _, loops, at = _window(operation.window, frame)
     if before.kind == "bits":  # the largest of several signs is the OR of their bits
