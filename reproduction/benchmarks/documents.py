@@ -36,7 +36,7 @@ DOCUMENTS = {
         *(problems.constraint_problems, problems.dense_problems, problems.graph_problems, problems.problem_sizes),
         *(solving.layer, solving.exact),
     ),
-    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
+    "docs/annealers.md": (solving.many, solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
         *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),

@@ -50,6 +50,21 @@ def cost():
     return pipes(head, body)
 
 
+def many():
+    body = []
+    for row in results("many_problems")["results"]:
+        ways = [row[way] for way in ("packed_again", "parallel", "one_by_one")]
+        submissions = " / ".join(f"{way['submissions']}" for way in ways)
+        seconds = " / ".join(f"{way['qpu_seconds']:.3g}" for way in ways)
+        host = " / ".join(f"{way['host_seconds']:.1f}" if "host_seconds" in way else "–" for way in ways)
+        lost = row["parallel_one_call"]["lost"]
+        body.append(
+            [row["chip"].partition(",")[0], f"{row['problems']}", submissions, f"{seconds} s", f"{host} s", f"{lost}"]
+        )
+    head = ["chip", "models", "submissions", "QPU time", "processor time", "lost by Ocean's in one call"]
+    return pipes(head, body)
+
+
 VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains")
 
 
