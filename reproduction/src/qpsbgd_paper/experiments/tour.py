@@ -189,6 +189,7 @@ def _weights_figure(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
     before, after = neuron["energies"]
+    lowered = f"{before:.1f} to {after:.1f}".replace("-", "\u2212")
     differs = (np.array(neuron["answer"]) != np.array(neuron["signs"])) * np.array(neuron["answer"])
     panels = {
         "which pixels go together (Q)": neuron["couplings"],
@@ -203,7 +204,7 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
         "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection asks for the weights' "
         "direction that explains the output's gradient best: over real numbers it is a linear system, over ±1 a QUBO. "
         f"Its answer differs from the gradient's signs in {neuron['flipped']} of 64 places and lowers the energy from "
-        f"{before:.1f} to {after:.1f}. Each picture is scaled to its largest entry."
+        f"{lowered}. Each picture is scaled to its largest entry."
     )
     text = {"name": "neuron", "title": "One neuron's QUBO and its answer", "caption": caption}
     look = {"kind": "matrices", "limits": [-1, 1], "columns": 3}
@@ -249,7 +250,7 @@ class Tour(Study):
     title = "One network, from training to one bit per weight"
     about = (
         "A network 64-128-10 with weights ±1, trained on 1,437 handwritten digits with the defaults of QP-SBGD "
-        "(spins), and asked about 360 others."
+        "(spins), and tested on 360 others."
     )
     paper = ""
     work = staticmethod(look)

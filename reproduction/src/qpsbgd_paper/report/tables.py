@@ -132,7 +132,7 @@ def claims_sentence(summaries: Iterable[Summary]) -> str:
         "yes": "hold here",
         "no": "do not",
         "cannot tell": "cannot be told apart from the controls or from noise",
-        "not run on hardware": "are about an annealer and were not run on hardware",
+        "not run on hardware": "are about an annealer and have not been run on hardware",
     }
     parts = [f"{tally[verdict]} {text}" for verdict, text in words.items() if tally[verdict]]
     if not parts:
