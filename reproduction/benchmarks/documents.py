@@ -51,7 +51,7 @@ DOCUMENTS = {
         *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),
         *(binarizing.sentence_bits, binarizing.distilled_sentences),
-        *(binarizing.language_models, binarizing.trained_llama),
+        *(binarizing.language_models, binarizing.factorised_layers, binarizing.trained_llama),
     ),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""

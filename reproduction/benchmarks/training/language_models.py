@@ -1,6 +1,6 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [--trained]        writes results/language_models.json
+    python benchmarks/training/language_models.py [--trained | --layers]    writes results/language_models.json
 
 1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py), on the Llama of
 tiny_llama.py and a character GPT that is trained here; all linear layers but the head. Stored bits per weight count
@@ -8,6 +8,8 @@ everything: signs, masks, and scales, means and biases in 16 bits. Rivals as pub
 outputs, and with our targets, the float network's outputs. Calibration on 32 windows of 256, the same ones for all.
 2. `--trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
    with labels, by QP-SBGD and straight-through AdamW at several rates.
+3. `--layers`: the share of output energy that single layers of the Llama lose at equal stored bits by the search, by
+   double binary factorisation, and by that with its halves solved as QUBO families.
 
 Rows that are there already are kept.
 """
@@ -18,8 +20,10 @@ wait_passively()  # before torch is loaded
 
 import copy
 import sys
+import time
 from contextlib import nullcontext
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -32,9 +36,10 @@ from torch.nn import functional as F
 
 from qpsbgd import QPSBGD, StraightThrough, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, logit_loss
-from qpsbgd.binarization.layer_fit import target_weights
+from qpsbgd.binarization.layer_fit import fitted, target_weights
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import Passes, arguments
+from qpsbgd.binarization.planes import Effort
 from qpsbgd.nn import BinaryLayer
 from qpsbgd_paper.framework.training import fit
 
@@ -183,9 +188,43 @@ def jobs():
         yield from ({**form, "bits": bits} for bits in equal)
 
 
+def layer_job(job):
+    """Part 3, of a layer in the float model."""
+    subject = SUBJECTS["llama"]
+    model = subject.network()
+    layer = model.get_submodule(job["layer"])
+    moments = Moments(1, layer.in_features)
+    hook = layer.register_forward_pre_hook(lambda module, args: moments.add(args[0].flatten(0, -2)))
+    with torch.no_grad():
+        for batch in subject.calibration(SIZE, 0):
+            model(batch)
+    hook.remove()
+    weights, metric = layer.weight.detach().double(), moments.metric(centred=False)[0]
+    stored, start = job["bits"] * (1 + NUMBER / layer.in_features), time.process_time()
+    if job["method"] == "search":
+        effort = Effort("kicks", 40, torch.Generator().manual_seed(0))
+        fit = fitted(metric[None].clone(), weights.T[None].contiguous(), bits=job["bits"], effort=effort)
+        found = weights - fit.errors[0].T
+    else:
+        ones = torch.ones(len(weights), dtype=torch.float64)
+        found, bits = RIVALS[job["method"]](weights, metric, stored, ones)
+        stored = bits / weights.numel()
+    seconds, rest = time.process_time() - start, weights - found
+    lost = (rest @ metric * rest).sum() / (weights @ metric * weights).sum()
+    return {"job": job, "stored": stored, "lost": float(lost), "seconds": seconds}
+
+
+def layer_jobs():
+    for name in ("self_attn.v_proj", "mlp.up_proj", "mlp.down_proj"):
+        for bits, method in product((1, 2), ("search", "double binary", "double binary, families")):
+            yield {"part": "layers", "layer": f"model.layers.2.{name}", "bits": bits, "method": method}
+
+
 if __name__ == "__main__":
     rows = Rows(Path(__file__).parents[2] / "results" / "language_models.json")
     if "--trained" in sys.argv:
         rows.measured(trained, list(trainings()))
+    elif "--layers" in sys.argv:
+        rows.measured(layer_job, list(layer_jobs()))
     else:
         rows.measured(run, list(jobs()))
