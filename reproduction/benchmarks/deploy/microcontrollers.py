@@ -10,11 +10,13 @@ Flash is code, tables and the library functions they call; RAM static buffers, w
 instructions are counted under `-icount`: no pipeline, no waiting for flash.
 
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
-    python benchmarks/deploy/microcontrollers.py [--codes "one bit" ...] [--again] [--into FILE] [--cmsis-nn FOLDER]
+    python benchmarks/deploy/microcontrollers.py [--codes "one bit" ...] [--again] [--into FILE] [--cmsis-nn FOLDER] \
+        [--accuracy FOLDER]
 
-writes results/microcontrollers.json, or FILE; what it has is measured again only with `--again`. FOLDER has ARM's
-headers in Include/ and its library, built as ARM's README has it, in CORE/libcmsis-nn.a for m3 and m4; emlearn comes
-from PyPI.
+writes results/microcontrollers.json, or FILE; what it has is measured again only with `--again`. `--accuracy FOLDER`
+also computes the accuracy of mlperf_training.py's networks in C, on this computer; QPSBGD_DATA has CIFAR-10. The folder
+of CMSIS-NN has ARM's headers in Include/ and its library, built as ARM's README has it, in CORE/libcmsis-nn.a for m3
+and m4; emlearn comes from PyPI.
 """
 
 import argparse
@@ -36,11 +38,12 @@ from torch import nn
 
 from benchmarks.deploy.mlperf_training import RESULTS, residual
 from benchmarks.training.kept_rows import Rows
-from qpsbgd.deploy import to_c
+from qpsbgd.deploy import load_packed, to_c
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
+from qpsbgd_paper.datasets.cifar import load_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "packages" / "qpsbgd" / "tests" / "shared"))
-from compiled_c import output_step
+from compiled_c import built, output_step, results
 from cortex_m import TOOLS, run
 
 SAMPLES = 2
@@ -156,13 +159,17 @@ def shaken(model):
     return model.eval()
 
 
-def one_bit_row(name, core, folder, _):
+LEAST_RAM = {"CNN 32-64, norm then pool": 3300, "ResNet-8": 23000, "MobileNetV1 0.25": 21000}
+"""Little more than the least bytes into which `to_c` brings a network by bands of rows."""
+
+
+def one_bit_row(name, core, folder, _, *, ram=None):
     torch.manual_seed(0)
     activations, shape, layers = NETWORKS[name]
     model, samples = one_bit(activations, shape, layers), torch.randn(SAMPLES, *shape)
     with torch.inference_mode():
         expected = model(samples).numpy().reshape(SAMPLES, -1)
-    source = to_c(model, folder, input_shape=shape)
+    source = to_c(model, folder, input_shape=shape, ram=ram and ram[name])
     done = run(core, source.files[0], source.files[1:2], samples.numpy())
     outputs = (done.outputs * output_step(source)).astype(np.float32)
     return done, {
@@ -417,10 +424,23 @@ def emlearn_row(name, core, folder, _):
 
 CODES = {
     "one bit": (one_bit_row, ("m4", "m3", "m33", "m55"), tuple(NETWORKS)),
+    "one bit, by bands": (partial(one_bit_row, ram=LEAST_RAM), ("m4",), tuple(LEAST_RAM)),
     "int8, CMSIS-NN": (int8_row, ("m4", "m3"), tuple(NETWORKS)),
     "float, emlearn": (emlearn_row, ("m4", "m3"), ("dense 64-128-10", "autoencoder")),
 }
 """What is measured of which networks on which cores."""
+
+
+def accuracies_in_c(packed):
+    """The share of CIFAR-10's test images that the C of every packed network in a folder gets right."""
+    cifar, found = load_cifar10(), {}
+    images, labels = cifar.test_images.permute(0, 3, 1, 2).float().numpy() / 256, cifar.test_labels.tolist()
+    for path in sorted(packed.glob("*.safetensors")):
+        with tempfile.TemporaryDirectory() as folder:
+            program, parts = built(to_c(load_packed(path), folder), "-O2"), np.array_split(images, 20)
+            classes = [number for part in parts for number in results(program, part)[0]]
+        found[path.stem] = float(np.mean(np.equal(classes, labels)))
+    return found
 
 
 def measured(job, library):
@@ -437,8 +457,11 @@ def main():
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--into", type=Path, default=RESULTS / "microcontrollers.json")
     parser.add_argument("--cmsis-nn", type=Path)
+    parser.add_argument("--accuracy", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     rows = Rows(options.into)
+    if options.accuracy:
+        rows.content["accuracy in C"] = accuracies_in_c(options.accuracy)
     rows.content["tools"] = [
         subprocess.run([tool, "--version"], capture_output=True, text=True).stdout.split("\n")[0] for tool in TOOLS
     ]

@@ -170,6 +170,6 @@ class BinaryConv2d(BinaryConvNd):
         def on_units(tensor: Tensor) -> Tensor:  # with their bits: torch.channels_last is for four dimensions
             if tensor.ndim != 5:
                 return fn(tensor)
-            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
+            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])  # type: ignore[no-untyped-call]
 
-        return super()._apply(on_units, recurse)
+        return super()._apply(on_units, recurse)  # type: ignore[no-untyped-call]
