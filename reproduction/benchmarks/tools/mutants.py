@@ -284,10 +284,12 @@ def copied(work):
         work.mkdir(parents=True)
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         (work / "commit").write_text(head.strip())
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "x", "-C", work], input=archive, check=True)
-        for kernels in ROOT.glob("packages/*/src/*/kernels/*.so"):
-            (work / kernels.relative_to(ROOT)).write_bytes(kernels.read_bytes())
+    # Always, because a run that was killed leaves its last change behind.
+    archive = ["git", "archive", (work / "commit").read_text()]
+    content = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "x", "-C", work], input=content, check=True)
+    for kernels in ROOT.glob("packages/*/src/*/kernels/*.so"):
+        (work / kernels.relative_to(ROOT)).write_bytes(kernels.read_bytes())
     os.chdir(work)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sources = [str(path) for path in sorted(work.glob("packages/*/src"))]
