@@ -214,7 +214,7 @@ def trained_llama():
         job = row["job"]
         name = f"{job['bits']}", f"{row['before']:.2f}", "float model's logits" if job["loss"] == "logits" else "labels"
         cells[name, f"{names[job['method']]}, {job['lr']:g}"] = f"{row['loss']:.2f}"
-    return crossed(("bits", "before", "towards"), cells)
+    return crossed(("bits", "before", "towards"), cells, sorted({column for _, column in cells}))
 
 
 def factorised_layers():
