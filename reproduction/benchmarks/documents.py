@@ -17,6 +17,7 @@ from benchmarks.solvers import solver_tables as solving
 from benchmarks.tables import RESULTS, ROOT, results
 from benchmarks.tools import reliability_tables as reliability
 from benchmarks.training import binarize_tables as binarizing
+from benchmarks.training import family_tables as families
 from benchmarks.training import scaling_tables as scaling
 from benchmarks.training import solver_study_tables as studies
 from benchmarks.training import training_tables as training
@@ -38,10 +39,10 @@ DOCUMENTS = {
     ),
     "docs/annealers.md": (solving.many, solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
-        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts),
+        *(families.families, families.deep_controls, training.today, training.rivals, training.unseen, training.winner, training.verdicts),
         *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
-    "docs/qubo_training.md": (studies.qubo_training,),
+    "docs/qubo_training.md": (studies.qubo_training, families.deep_weights),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (reliability.attacked,),
@@ -59,6 +60,7 @@ DOCUMENTS = {
 DRAWN = {
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
+    "families": families.families_figure,
     "today": training.today_figure,
     "controls": studies.controls_figure,
     "qubo_training": studies.qubo_training_figure,

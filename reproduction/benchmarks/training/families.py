@@ -169,11 +169,10 @@ METHODS = {
     "spins": ([1.0], partial(at_default_rate, "spins")),
     "steered": (SHARES, lambda m, s, lr: Steered(m, lr, s)),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
-    "qubo, memory .995": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.995, real=True)),
+    "qubo, memory .98": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.98, real=True)),
     "qubo-signs": (SHARES, weights(Uncoupled())),
     "qubo-polar": (SHARES, weights(PolarWeights())),
     "qubo-polar-signs": (SHARES, weights(PolarUncoupled())),
-    "polar, real/3": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real={"lr": 1e-3})),
     "adamw": ([1e-3, 3e-3, 1e-2, 3e-2], lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True)),
 }
 """Rates, and an optimiser of a model for so many steps at a rate."""

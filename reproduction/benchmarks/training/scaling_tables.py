@@ -5,7 +5,7 @@ from benchmarks.tables import results
 from qpsbgd_paper.report.tables import pipes
 
 NAMES = {
-    "polar": "**QP-SBGD, polar (default)**",
+    "polar": "**QP-SBGD, polar** at 0.25 · steps^(−1/4)",
     "float-adamw": "real weights, AdamW",
     "st-adamw": "straight-through AdamW",
     "st-muon": "Muon",

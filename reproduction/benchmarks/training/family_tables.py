@@ -1,0 +1,161 @@
+"""The table and the figure of families.py: docs/training.md, and deep networks in docs/qubo_training.md."""
+
+import numpy as np
+from benchmarks.tables import grouped, results, spread
+from matplotlib.figure import Figure
+
+from qpsbgd_paper.report.tables import pipes
+
+TITLES = {
+    "resnet18": "ResNet-18",
+    "resnet20": "ResNet-20",
+    "resnet56": "ResNet-56",
+    "vgg16": "VGG-16",
+    "densenet": "DenseNet",
+    "mobilenet-v2": "MobileNetV2",
+    "vit": "ViT",
+    "mixer": "MLP-Mixer",
+    "convnext": "ConvNeXt",
+    "gpt": "character GPT, nats",
+    "vgg-small": "VGG-small",
+    "mlp": "MLP, 4 layers",
+    "mlp-bn": "MLP, 4 layers, batch norm",
+    "mlp-deep": "MLP, 9 layers",
+    "mlp-deep-ln": "MLP, 9 layers, layer norm",
+}
+GROUPS = {
+    "a norm for every layer, 12 layers or more: polar": list(TITLES)[:6],
+    "fewer norms: polar": list(TITLES)[6:10],
+    "others: ridge": list(TITLES)[10:],
+}
+"""Families whose default is one rule."""
+FEW_NORMS_RATE = 0.018
+"""The rate in the grid that is the default of networks with few norms: 0.1 · 936^(−1/4)."""
+RATES = (0.0045, 0.009, 0.018, 0.036, 0.072)
+
+
+def scored(**wanted):
+    """Scores by family, method and rate, of rows of CIFAR-10 and text with convert's own scales, or as wanted."""
+    same = {"data": None, "scale": None} | wanted
+    rows = [row for row in results("families")["rows"] if all(row.get(name) == value for name, value in same.items())]
+    rows = [row for row in rows if row["score"] is not None]
+    return {key: [row["score"] for row in group] for key, group in grouped(rows, "family", "method", "rate").items()}
+
+
+def worth(family, score):
+    """Points of accuracy; a hundredth of a nat counts as half a point."""
+    return -50 * score if family == "gpt" else 100 * score
+
+
+def best(scores, family, method):
+    """The scores at the best rate by the first seed."""
+    grid = [values for key, values in scores.items() if key[:2] == (family, method)]
+    return max(grid, key=lambda values: worth(family, values[0]))
+
+
+def default(scores, family):
+    """The scores of the default."""
+    if family in GROUPS["fewer norms: polar"]:
+        return scores[family, "polar", FEW_NORMS_RATE]
+    return scores[family, "default", None]
+
+
+def families():
+    """The default beside tuned rivals, by family."""
+    scores, body = scored(), []
+    for family, title in TITLES.items():
+        ours, *rivals = default(scores, family), best(scores, family, "muon"), best(scores, family, "adamw")
+        ahead = worth(family, np.mean(ours)) - max(worth(family, np.mean(values)) for values in rivals)
+        cells = [spread(values, *((1, 3) if family == "gpt" else (100, 1))) for values in (ours, *rivals)]
+        body.append([title, f"**{cells[0]}**" if ahead > 0.5 else cells[0], *cells[1:]])
+    return pipes(["network", "default", "Muon, best rate", "AdamW, best rate"], body)
+
+
+def regrets():
+    """Points behind the best cell of the grid, by family, projection and rate; NaN where a run failed."""
+    scores = scored()
+    cells = {
+        family: [scores.get((family, method, rate), [np.nan])[0] for method in ("ridge", "polar") for rate in RATES]
+        for family in TITLES
+    }
+    points = {family: np.array([worth(family, score) for score in row]) for family, row in cells.items()}
+    return {family: np.nanmax(row) - row for family, row in points.items()}
+
+
+def left_out():
+    """By family, what it loses at the rate that is best for the others of its group, for its group's projection."""
+    table, lost = regrets(), {}
+    for group, members in GROUPS.items():
+        part = slice(0, 5) if group.endswith("ridge") else slice(5, 10)
+        for family in members:
+            others = np.array([table[other][part] for other in members if other != family])
+            lost[family] = table[family][part][int(np.nan_to_num(others, nan=99).sum(0).argmin())]
+    return lost
+
+
+def families_figure():
+    """What every family loses at every rate, and at the rate that the others of its group would choose."""
+    table, lost = regrets(), left_out()
+    grid = np.array([[*table[family], lost[family]] for family in TITLES])
+    figure = Figure(figsize=(8.2, 5.2), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(np.minimum(np.nan_to_num(grid, nan=99), 6), cmap="Reds", vmin=0, vmax=8, aspect="auto")
+    for (row, column), points in np.ndenumerate(grid):
+        text = "fails" if np.isnan(points) else f"{points:.1f}"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8)
+    axes.set_yticks(range(len(TITLES)), TITLES.values(), fontsize=8)
+    axes.set_xticks(range(11), [*(f"{rate:g}" for rate in RATES * 2), "left out"], fontsize=8)
+    for line in (4.5, 9.5):
+        axes.axvline(line, color="white", linewidth=4)
+    for line in np.cumsum([len(members) for members in GROUPS.values()])[:-1]:
+        axes.axhline(line - 0.5, color="white", linewidth=4)
+    axes.text(2, -0.8, "ridge, by rate", ha="center", fontsize=9)
+    axes.text(7, -0.8, "polar, by rate", ha="center", fontsize=9)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return figure
+
+
+DEEP = {"resnet20": "ResNet-20, %", "vgg-small": "VGG-small, %", "vit": "ViT, %", "gpt": "GPT, nats"}
+"""Networks of the controls."""
+DIRECTIONS = {
+    "default": "default",
+    "polar-signs": "signs of the polar factor",
+    "ridge-signs": "signs of the ridge's answer",
+    "gradient-signs": "signs of the mean gradient",
+    "muon": "straight-through, Muon",
+}
+CHOOSERS = {
+    "qubo": "**QuboDescent**",
+    "qubo, memory .98": "with a memory of 50 steps",
+    "qubo-signs": "– and without couplings",
+    "qubo-polar": "with polar factors in place of gradients",
+    "qubo-polar-signs": "– and without couplings",
+    "muon": "straight-through, Muon",
+}
+
+
+def deep(methods):
+    """Methods on deep networks: one seed, the best rate by the score shown."""
+    scores, learned = scored(), scored(scale="learned")
+    body = []
+    for method, label in methods.items():
+        cells = []
+        for family in DEEP:
+            own = default(scores, family) if method == "default" else None
+            grid = [own] if own else [v for s in (scores, learned) for k, v in s.items() if k[:2] == (family, method)]
+            value = max((values[0] for values in grid), key=lambda score: worth(family, score), default=None)
+            cells.append("–" if value is None else f"{value:.3f}" if family == "gpt" else f"{100 * value:.1f}")
+        body.append([label, *cells])
+    return pipes(["method", *DEEP.values()], body)
+
+
+def deep_controls():
+    """Latent weights by directions and their signs."""
+    return deep(DIRECTIONS)
+
+
+def deep_weights():
+    """Weights that QUBOs choose."""
+    return deep(CHOOSERS)
