@@ -39,7 +39,15 @@ DOCUMENTS = {
     ),
     "docs/annealers.md": (solving.many, solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
-        *(families.families, families.deep_controls, training.today, training.rivals, training.unseen, training.winner, training.verdicts),
+        *(
+            families.families,
+            families.deep_controls,
+            training.today,
+            training.rivals,
+            training.unseen,
+            training.winner,
+            training.verdicts,
+        ),
         *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
     "docs/qubo_training.md": (studies.qubo_training, families.deep_weights),
