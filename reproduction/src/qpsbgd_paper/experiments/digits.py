@@ -68,7 +68,7 @@ class Digits(Comparison):
     series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
     chosen_by = Metric(FINAL.key, "validation accuracy")
     passed = ("hidden",)
-    finalist_seeds = 4  # the demo takes less than three minutes
+    finalist_seeds = 2  # those of the choice: the demo takes less than three minutes
     work = staticmethod(train)
     needs = (partial(split_digits, "test"),)
     small = {"budgets": (1,), "hidden": 16, "seeds": 2, "choosing_seeds": 0}
