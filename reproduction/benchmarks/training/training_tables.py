@@ -110,10 +110,12 @@ def winner():
 
 
 def verdicts():
-    """Per task and budget: ridge, the best baseline, and the difference in pairs."""
+    """Ridge, the best baseline, and the difference in pairs, where that is significant."""
     body = []
     for task, budget, rows in compared():
         rival = best_baseline(task, rows)
+        if judged(rows, "ridge", rival) == "level":
+            continue
         scores = [score(task, rows["ridge"]["scores"]), f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}"]
         body.append([f"{TITLES[task]}, {amount(task, budget)}", *scores, _lead(task, rows, "ridge", rival)])
     return pipes(["setting", "ridge", "best baseline", "lead"], body)
