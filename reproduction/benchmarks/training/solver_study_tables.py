@@ -108,7 +108,7 @@ CHOOSERS = {
 }
 
 
-SHOWN_SOLVERS = ("flips-1", "flips-3", "flips-8", "descent", "tabu")
+SHOWN_SOLVERS = ("flips-1", "descent", "tabu")
 
 
 def weight_study():
