@@ -50,7 +50,7 @@ DOCUMENTS = {
         ),
         *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),
     ),
-    "docs/qubo_training.md": (studies.qubo_training, families.deep_weights),
+    "docs/qubo_training.md": (studies.qubo_training, families.deep_weights, studies.frozen_features),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (reliability.attacked,),

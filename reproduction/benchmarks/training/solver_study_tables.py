@@ -108,6 +108,16 @@ CHOOSERS = {
 }
 
 
+def frozen_features():
+    """Heads of K bits on frozen random features, by the answer of their family."""
+    rows, body = grouped(results("frozen_features")["rows"], "task", "bits"), []
+    ways = {"rounded": "rounded", "descent": "descent", "tabu": "tabu search", "real": "real weights"}
+    for (task, bits), runs in rows.items():
+        scores = [f"{100 * np.mean([run[way] for run in runs]):.1f}" for way in ways]
+        body.append([{"mnist": "MNIST"}.get(task, task), str(bits), str(runs[0]["spins"]), *scores])
+    return pipes(["accuracy, %", "bits", "spins per class", *ways.values()], body)
+
+
 SHOWN_SOLVERS = ("flips-1", "descent", "tabu")
 
 
