@@ -132,6 +132,6 @@ def test_waiting_threads_sleep():
 
 
 def test_without_compiled_kernels_importing_says_in_one_line_what_to_do():
-    script = "import sys; sys.modules['qpsbgd_qubo.kernels._kernels'] = None; import qpsbgd_qubo"
+    script = "import sys; sys.modules['qpsbgd_qubo.kernels._kernels'] = None; from qpsbgd_qubo import solve"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert re.search(r"^ImportError: .*install a C\+\+ compiler.*apt install g\+\+", done.stderr.splitlines()[-1])

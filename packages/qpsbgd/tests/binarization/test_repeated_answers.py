@@ -57,7 +57,7 @@ DEFAULTS = {
     binarize: {"bits": 1, "first": False, "last": False, "solver": "kicks", "rounds": 40}
     | {"targets": "float", "most_inputs": 4096, "bias": True, "norms": True, "seed": 0}
     | {"copy": True, "progress": False},
-    distill: {"steps": 1000, "layers": (), "lr": 1e-3, "projection": "ridge", "real_lr": 1e-3},
+    distill: {"steps": 1000, "layers": (), "projection": "ridge", "real_lr": 1e-3},
 }
 
 

@@ -83,7 +83,7 @@ class Masked(nn.Module):
     ("build", "message"),
     [
         (lambda: encoder(batch_first=False), "batch_first=True"),
-        (Masked, "masks .* alone, or .*scaled_dot_product_attention"),
+        (Masked, "masks .* input only, or .*scaled_dot_product_attention"),
         (lambda: patched(encoder()), "blocks of its own"),
     ],
 )

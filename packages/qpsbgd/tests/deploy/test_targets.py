@@ -77,7 +77,7 @@ REFUSED = {
     "C looks up inputs alone": ("C", (Clip("a", 0.0, 4.0), TABLE), (4,), "must take the network's inputs themselves"),
     "C has no images of rows": (
         *("C", (*ROWS, Reshape("r", (3, 2, 2)), MaxPool("d", WINDOW), Spins("e")), (18,)),
-        "another order",
+        "a different order",
     ),
     "packed has no such step": ("packed", (Unknown("a"),), (4,), "has no step in numpy"),
     "C has no such statements": ("C", (Unknown("a"),), (4,), "cannot be written in C"),

@@ -76,7 +76,7 @@ def test_it_is_trained_by_the_optimiser():
     [
         (torch.randn(4, 2), PATH, r"shape \(N, 3\)"),
         (torch.randn(4, 3), PATH.T, r"shape \(2, E\)"),
-        (torch.randn(2, 3), PATH, "nodes from 0 to 1"),
+        (torch.randn(2, 3), PATH, "nodes 0 to 1"),
     ],
 )
 def test_wrong_shapes_are_refused(x, edges, message):

@@ -45,7 +45,7 @@ def maker(kind):
 OPTIMIZERS = {
     "ridge": lambda given, **options: QPSBGD(given, **options),
     "spins": lambda given, **options: QPSBGD(given, projection="spins", **options),
-    "QuboDescent": lambda given, **options: QuboDescent(given, **{"lr": 0.2, **options}),
+    "QuboDescent": lambda given, **options: QuboDescent(given, **{"lr": 0.5, **options}),
     "BinaryConnect": BinaryConnect,
     "ProxQuant": ProxQuant,
 }
