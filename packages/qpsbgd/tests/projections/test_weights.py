@@ -139,6 +139,20 @@ def test_only_signs_change():
         assert torch.equal(layer.weight.detach().abs(), sizes)
 
 
+def test_the_mean_gradient_takes_two_bytes_and_follows_small_changes():
+    """Rounded to the nearest, it would stay where its changes are less than half of bfloat16's steps."""
+    torch.manual_seed(0)
+    layer, rows = BinaryLinear(64, 16), torch.randn(40, 64)
+    optimizer = QuboDescent(layer, 0.0, memory=0.999)
+    gradient = torch.rand_like(layer.weight) + 1
+    for number in range(400):
+        step(optimizer, layer, rows, gradient * (1 if number < 200 else 1.4))
+    kept = optimizer.state[layer.weight]["gradient"]
+    assert kept.dtype == torch.bfloat16
+    weight = sum(0.999**k for k in range(200)) / sum(0.999**k for k in range(400))
+    assert (kept / gradient).mean() == pytest.approx(1.4 * weight + (1 - weight), abs=0.005)
+
+
 def test_a_weight_of_zero_flips_to_minus_one():
     layer, rows = layer_and_rows()
     nn.init.zeros_(layer.weight)

@@ -180,6 +180,7 @@ class Step:
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
             state.gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
+        state.gradient = _rounded(state.gradient, state.step)
         if self.wanted and self.steered:
             counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
             if self.inputs.shards is not None:
@@ -203,7 +204,7 @@ class Weights(Projection):
     per column, with its present weights w₀ and d = mean(diag Q̄). F is the mean gradient as the model predicts it at w₀:
     the running mean of the gradients, to each of which c A Δw is added for every flip made since. c is adjusted so that
     the rate of the parameter group is the share of the weights that flip in a step. All columns of a layer have the
-    same c A: a family.
+    same c A: a family. F is kept in bfloat16, rounded at random: 2 bytes per weight.
 
     Args:
         solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
@@ -306,9 +307,24 @@ def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted:
     return torch.where(mean > 0, mean, 1)
 
 
+def _rounded(mean: Tensor, step: int) -> Tensor:
+    """F in bfloat16, up or down at random, or small changes would get lost; in double precision as it is.
+
+    The same numbers in every run, and for all output units, so that shards do as a whole layer does.
+    """
+    if mean.dtype != torch.float32:
+        return mean
+    generator = torch.Generator(mean.device).manual_seed(step)
+    shape, kind = mean.shape[1:], {"dtype": torch.int32, "device": mean.device}
+    below = torch.randint(2**16, shape, generator=generator, **kind)  # the part of a float that bfloat16 has not
+    return ((mean.view(torch.int32) + below) & ~0xFFFF).view(torch.float32).bfloat16()
+
+
 def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, count: int) -> Tensor:
     """The running mean after `count` values, the first ones not damped."""
     if last is None:
         return new.clone()
+    if last.dtype == torch.bfloat16 and new.dtype == torch.float32:
+        last = last.float()
     check_fits(layer, last, new)
     return torch.lerp(last, new, (1 - memory) / (1 - memory**count))
