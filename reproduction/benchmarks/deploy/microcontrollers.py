@@ -10,16 +10,14 @@ Flash is code, tables and the library functions they call; RAM static buffers, w
 instructions are counted under `-icount`: no pipeline, no waiting for flash.
 
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
-    python benchmarks/deploy/microcontrollers.py [--codes "one bit" ...] [--again] [--into FILE] [--cmsis-nn FOLDER] \
-        [--accuracy FOLDER]
+    python benchmarks/deploy/microcontrollers.py ["code=one bit" ...] [--again] [--cmsis-nn FOLDER] [--accuracy FOLDER]
 
-writes results/microcontrollers.json, or FILE; what it has is measured again only with `--again`. `--accuracy FOLDER`
-also computes the accuracy of mlperf_training.py's networks in C, on this computer; QPSBGD_DATA has CIFAR-10. The folder
-of CMSIS-NN has ARM's headers in Include/ and its library, built as ARM's README has it, in CORE/libcmsis-nn.a for m3
+writes results/microcontrollers.json. `--accuracy FOLDER` also computes the accuracy of mlperf_training.py's networks in
+C, on this computer; QPSBGD_DATA has CIFAR-10. The folder of
+CMSIS-NN has ARM's headers in Include/ and its library, built as ARM's README has it, in CORE/libcmsis-nn.a for m3
 and m4; emlearn comes from PyPI.
 """
 
-import argparse
 import hashlib
 import math
 import re
@@ -36,8 +34,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.deploy.mlperf_training import RESULTS, residual
-from benchmarks.training.kept_rows import Rows
+from benchmarks.deploy.mlperf_training import residual
+from benchmarks.study import arguments
 from qpsbgd.deploy import load_packed, to_c
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.datasets.cifar import load_cifar10
@@ -452,14 +450,7 @@ def measured(job, library):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--codes", nargs="+", choices=CODES, default=list(CODES))
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--into", type=Path, default=RESULTS / "microcontrollers.json")
-    parser.add_argument("--cmsis-nn", type=Path)
-    parser.add_argument("--accuracy", type=Path, metavar="FOLDER")
-    options = parser.parse_args()
-    rows = Rows(options.into)
+    options, rows = arguments("microcontrollers", cmsis_nn={"type": Path}, accuracy={"type": Path})
     if options.accuracy:
         rows.content["accuracy in C"] = accuracies_in_c(options.accuracy)
     rows.content["tools"] = [
@@ -467,11 +458,11 @@ def main():
     ]
     jobs = [
         {"network": network, "code": code, "core": core}
-        for code in options.codes
-        for core in CODES[code][1]
-        for network in CODES[code][2]
+        for code, (_, cores, networks) in CODES.items()
+        for core in cores
+        for network in networks
     ]
-    rows.measured(partial(measured, library=options.cmsis_nn), jobs, again=options.again)
+    rows.measured(partial(measured, library=options.cmsis_nn), options.only(jobs))
 
 
 if __name__ == "__main__":

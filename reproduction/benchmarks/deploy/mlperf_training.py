@@ -5,15 +5,14 @@ images. Networks with few bits per weight in every layer are then trained side b
 the same images, towards the labels and the float network's outputs. Accuracies are those of all test images after the
 last step. microcontrollers.py measures the packed networks in C.
 
-    python benchmarks/deploy/mlperf_training.py [--seconds S | --epochs N] [--bits 1 2 4] [--into FILE] [--packed DIR]
+    python benchmarks/deploy/mlperf_training.py [bits=1 …] [--limit S | --epochs N] [--into FILE] [--packed DIR]
 
 QPSBGD_DATA names a folder with CIFAR-10. Training is over after S seconds, by default 280, a fifth of them for the
-float network: each times some steps, then schedules as many epochs as fit with a margin. Networks that FILE, by default
-results/mlperf_training.json, already has are not trained again; DIR, by default results/mlperf_training, gets
+float network: each times some steps, then schedules as many epochs as fit with a margin. The float network is a row of
+its own, of 0 bits. Writes results/mlperf_training.json; DIR, by default results/mlperf_training, gets
 resnet8-BITS.safetensors, 0 for float.
 """
 
-import argparse
 import math
 import time
 from functools import partial
@@ -23,14 +22,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.training.kept_rows import Rows
+from benchmarks.study import RESULTS, arguments
 from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, clock
 from qpsbgd import QPSBGD
 from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation
 from qpsbgd_paper.datasets.cifar import load_cifar10
 
-RESULTS = Path(__file__).parents[2] / "results"
 BATCH, TEMPERATURE, TRIAL = 128, 4.0, 50
 
 
@@ -160,19 +158,14 @@ def measured(job, *, ends, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=280)
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--bits", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--into", type=Path, default=RESULTS / "mlperf_training.json")
-    parser.add_argument("--packed", type=Path, default=RESULTS / "mlperf_training")
-    options = parser.parse_args()
+    limit, packed = {"type": float, "default": 280}, {"type": Path, "default": RESULTS / "mlperf_training"}
+    options, rows = arguments("mlperf_training", processes=3, limit=limit, epochs={"type": int}, packed=packed)
     options.packed.mkdir(parents=True, exist_ok=True)
     now = time.time()
-    run = partial(measured, ends=(now + options.seconds / 5, now + options.seconds), folder=options.packed)
-    rows, same = Rows(options.into), {"network": "ResNet-8"} | ({"epochs": options.epochs} if options.epochs else {})
+    run = partial(measured, ends=(now + options.limit / 5, now + options.limit), folder=options.packed)
+    same = {"network": "ResNet-8"} | ({"epochs": options.epochs} if options.epochs else {})
     rows.measured(run, [same | {"bits": 0}])
-    rows.measured(run, [same | {"bits": bits} for bits in options.bits], processes=len(options.bits))
+    rows.measured(run, options.only(same | {"bits": bits} for bits in (1, 2, 4)))
 
 
 if __name__ == "__main__":

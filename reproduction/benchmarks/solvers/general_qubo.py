@@ -19,7 +19,6 @@ import resource
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,9 +27,8 @@ import qpsbgd_qubo
 from benchmarks.solvers.constraint_instances import CLASSES, Instance
 from benchmarks.solvers.instances import DENSE, GRAPHS, random_graph
 from benchmarks.solvers.timed import SOLVERS, clocked, load_all, model_of
-from benchmarks.training.kept_rows import Rows
+from benchmarks.study import RESULTS, Rows
 
-RESULTS = Path(__file__).parents[2] / "results"
 SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 """Of every solver; up to 500 variables; of dwave-samplers' annealing on graphs once more, `auto` a tenth of it."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -11,10 +11,9 @@
 5. `--targets`: layers fitted to their own outputs and to those of the float network, in networks that a CPU trains in
    minutes.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times | --targets]
+    python benchmarks/training/binarize.py [subject=mlp …] [--processes N] [--times | --targets]
 
-Writes results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
-not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
+Writes results/binarize.json. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
 (Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
 """
 
@@ -22,16 +21,14 @@ from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import argparse
 import copy
 import time
 from contextlib import contextmanager
 from functools import cache, partial
-from pathlib import Path
 
 import torch
+from benchmarks.study import arguments
 from benchmarks.training.binarize_networks import Characters, Images, cnn, mlp, small_cnn, small_gpt, small_mlp
-from benchmarks.training.kept_rows import Rows
 from benchmarks.training.sentences import Sentences
 from benchmarks.training.training_parts import DEVICE, clock, fashion
 from torch import nn
@@ -43,7 +40,6 @@ from qpsbgd.nn import convert
 from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.training import fit
 
-RESULT = Path(__file__).parents[2] / "results" / "binarize.json"
 SUBJECTS = {
     subject.name: subject
     for subject in (
@@ -290,33 +286,28 @@ def targets_jobs(seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [name for name in SUBJECTS if not name.startswith("fashion")]
-    parser.add_argument("subjects", nargs="*", default=names, help=f"of {', '.join(SUBJECTS)}")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
-    parser.add_argument("--targets", action="store_true", help="only compare targets")
-    given = parser.parse_args()
-    rows = Rows(RESULT)
+    flag = {"action": "store_true"}
+    given, rows = arguments("binarize", times=flag, targets=flag)
     if given.targets:
-        for seed in range(SEEDS):
-            rows.measured(run, targets_jobs(seed))
+        rows.measured(run, [job for seed in range(SEEDS) for job in targets_jobs(seed)])
         return
     if given.times:
-        rows.measured(timed, timing_jobs(), again=True)
+        rows.again = True
+        rows.measured(timed, timing_jobs())
         return
-    subjects = [SUBJECTS[name] for name in given.subjects]
+    names = given.only({"subject": name} for name in SUBJECTS if not name.startswith("fashion"))
+    subjects = [SUBJECTS[job["subject"]] for job in names]
     for subject in subjects:
         reference(subject.name)  # trained here, before processes ask for it
     texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
     jobs = [job for subject in texts for job in distilling_jobs(subject)]
     jobs += [job for subject in tuned for job in choosing_jobs(subject)]
     jobs += [job for subject in subjects for job in binarizing_jobs(subject)]
-    rows.measured(run, jobs, processes=given.processes)  # together, so that no process waits
+    rows.measured(run, jobs)  # together, so that no process waits
     jobs = []
     for subject in tuned:
         jobs += tuning_jobs(subject, best_rates(rows.measured(run, choosing_jobs(subject))))
-    rows.measured(run, jobs, processes=given.processes)
+    rows.measured(run, jobs)
 
 
 if __name__ == "__main__":

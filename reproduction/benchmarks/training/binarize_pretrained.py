@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 import torch
-from benchmarks.training.kept_rows import Rows
+from benchmarks.study import study
 from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, accuracy, clock
 
 from qpsbgd import binarize
@@ -94,4 +94,4 @@ def run(job):
 
 if __name__ == "__main__":
     jobs = [{"depth": depth, "bits": bits, "method": method} for depth in FILES for bits, method in CELLS]
-    Rows(Path(__file__).parents[2] / "results" / "binarize_pretrained.json").measured(run, jobs)
+    study("binarize_pretrained", run, jobs)

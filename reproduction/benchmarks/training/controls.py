@@ -1,6 +1,6 @@
 """What does the QUBO add to a sign? Directions for latent weights, and spins by solvers from weak to strong.
 
-    python benchmarks/training/controls.py [--tasks NAME …] [--budgets N …] [--seeds N …] [--seconds S]
+    python benchmarks/training/controls.py [task=digits seed=3 …] [--seconds S]
 
 Tasks are those of training.py, with learned scales, everything at the default rates; signs also at half and at double
 the rate. `energies` are the shares of the best known drop in energy, from that of the sign vector, which each solver
@@ -8,14 +8,12 @@ reaches on the same problems: those of every 20th step of a run by "descent". Wr
 digits had the seeds 0 to 9.
 """
 
-import argparse
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
-from benchmarks.training.kept_rows import Rows
+from benchmarks.study import study
 from benchmarks.training.training_tasks import TASKS
 
 from qpsbgd import QPSBGD, recommend
@@ -25,7 +23,6 @@ from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.solvers.search.descent import Descent
 
-FILE = Path(__file__).parents[2] / "results" / "controls.json"
 BUDGETS = {"digits": (2, 10), "adult-10": (4,)}
 RATES = (0.5, 1.0, 2.0)
 
@@ -124,24 +121,15 @@ def run(job):
     return job | row
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", nargs="+", choices=BUDGETS, default=list(BUDGETS))
-    parser.add_argument("--budgets", nargs="+", type=int)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=36_000)
-    options = parser.parse_args()
-    jobs = [
-        {"task": task, "method": method, "budget": budget, "seed": seed, "rate": rate}
-        for methods, seeds in ((PROJECTIONS, options.seeds), (["energies"], [0]))
-        for seed in seeds
-        for task in options.tasks
-        for budget in options.budgets or BUDGETS[task]
-        for method in methods
-        for rate in (RATES if method in SIGNS else [1.0])
-    ]
-    Rows(FILE, seconds=options.seconds).measured(run, jobs)
-
+JOBS = [
+    {"task": task, "method": method, "budget": budget, "seed": seed, "rate": rate}
+    for methods, seeds in ((PROJECTIONS, range(3)), (["energies"], [0]))
+    for seed in seeds
+    for task, budgets in BUDGETS.items()
+    for budget in budgets
+    for method in methods
+    for rate in (RATES if method in SIGNS else [1.0])
+]
 
 if __name__ == "__main__":
-    main()
+    study("controls", run, JOBS)

@@ -1,22 +1,22 @@
 """Which projection at which rate trains which family of networks? One-bit weights, CIFAR-10 and text, a grid of rates.
 
-    python benchmarks/training/families.py [--families NAME …] [--methods …] [--processes N] [--seconds S] [--into FILE]
+    python benchmarks/training/families.py [family=vit method=ridge seed=1 …] [--processes N] [--seconds S]
 
 First and last layers stay real-valued. Every run has the same steps, batches of 128 images, warm-up, cosine and
 augmentation; scores are of 5,000 training images that no run trains on. Rates are those of latent weights, in units of
-each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their own. Data as networks.py.
+each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their own. Data as networks.py;
+`data=cifar-100` is held out. results/families.json also has what was dropped, by families.py of commit 95140cfc: units
+of polar factors, rates steered by flips.
 """
 
-import argparse
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
+from benchmarks.study import study
 from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.controls import PROJECTIONS
-from benchmarks.training.kept_rows import Rows
 from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
 from benchmarks.training.networks import cifar_task, text_task, trained
 from benchmarks.training.qubo_descent import Uncoupled
@@ -24,16 +24,11 @@ from benchmarks.training.training_parts import DEVICE
 from torch import nn
 
 from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
-from qpsbgd.nn import BinaryLayer, convert
-from qpsbgd.optim.functional import schedule
-from qpsbgd.optim.recommend import WARMUP
-from qpsbgd.projections import LayerState, Polar
+from qpsbgd.nn import convert
 from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.system import unit_rms
 from qpsbgd.projections.weights import Step, Weights, WeightsState
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 
-FILE = Path(__file__).parents[2] / "results" / "families.json"
 EPOCHS, TEXT_STEPS = 6, 1000
 RATES = [0.0045, 0.009, 0.018, 0.036, 0.072]
 FAMILIES = {
@@ -53,53 +48,6 @@ FAMILIES = {
     "mlp-deep": partial(mlp, [256] * 8),
     "mlp-deep-ln": partial(mlp, [256] * 8, nn.LayerNorm),
 }
-
-
-@dataclass(eq=False)
-class UnitState(LayerState):
-    """With the mean squares of every unit."""
-
-    squares: torch.Tensor | None = None
-
-
-@dataclass(frozen=True)
-class UnitPolar(Polar):
-    """The polar factor, each output unit divided by the root of a running mean of its squares (NorMuon, 2025)."""
-
-    name = "polar-units"
-    capabilities = replace(Polar.capabilities, state=UnitState, sharded={})
-    memory: float = 0.95
-
-    def directions(self, inputs):
-        for one, direction in zip(inputs, super().directions(inputs), strict=True):
-            squares = direction.values.square().flatten(1).mean(1)
-            if one.state.squares is not None:
-                squares = torch.lerp(squares, one.state.squares, self.memory)
-            shape = (-1, *[1] * (direction.values.ndim - 1))
-            values = direction.values / squares.sqrt().clamp(min=1e-12).reshape(shape)
-            state = UnitState(direction.state.step, direction.state.gradient, squares)
-            yield type(direction)(unit_rms(values), state)
-
-
-class Steered(QPSBGD):
-    """Whose rate is steered so that a share of the signs flips in a step, falling to zero as rates do."""
-
-    def __init__(self, model, share, steps):
-        super().__init__(model, projection="polar", steps=steps, real=True)
-        self.share, self.steps, self.count, self.factor = share, steps, 0, 1.0
-        self.weights = [layer.weight for layer in model.modules() if isinstance(layer, BinaryLayer)]
-
-    def step(self, closure=None):
-        before = [weight.detach() >= 0 for weight in self.weights]
-        loss = super().step(closure)
-        wanted = self.share * schedule(self.count, self.steps, WARMUP) * sum(map(torch.numel, before))
-        pairs = zip(before, self.weights, strict=True)
-        flips = sum(((weight.detach() >= 0) != old).sum() for old, weight in pairs).item()
-        self.count += 1
-        if wanted >= 1:
-            for group in self.param_groups[:1]:
-                group["lr"] *= min(max(wanted / max(flips, 1), 0.05), 20.0) ** 0.05
-        return loss
 
 
 @dataclass(eq=False)
@@ -162,12 +110,10 @@ SHARES = [0.005, 0.01, 0.02]
 METHODS = {
     "ridge": (RATES, lambda m, s, lr: QPSBGD(m, lr, "ridge", relative=True, steps=s, real=True)),
     "polar": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real=True)),
-    "polar-units": (RATES, lambda m, s, lr: QPSBGD(m, lr, UnitPolar(), relative=True, steps=s, real=True)),
     "default": ([None], lambda m, s, lr: QPSBGD(m, steps=s, real=True)),
     "muon": ([0.003, 0.01, 0.02, 0.05], lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True)),
     **{name: ([1.0], partial(at_default_rate, p)) for name, p in PROJECTIONS.items() if name not in ("ridge", "polar")},
     "spins": ([1.0], partial(at_default_rate, "spins")),
-    "steered": (SHARES, lambda m, s, lr: Steered(m, lr, s)),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
     "qubo, memory .98": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.98, real=True)),
     "qubo-signs": (SHARES, weights(Uncoupled())),
@@ -196,28 +142,12 @@ def run(job):
     return job | (row if math.isfinite(row["score"]) else row | {"score": None})
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--data", choices=["cifar-100"], help="held out; CIFAR-10 and text by default")
-    parser.add_argument("--scale", choices=["magnitude", "learned"], help="of all binary layers; convert's by default")
-    parser.add_argument("--rates", nargs="+", type=float)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--processes", type=int, default=14)
-    parser.add_argument("--seconds", type=float, default=36_000)
-    parser.add_argument("--into", type=Path, default=FILE)
-    options = parser.parse_args()
-    same = {name: value for name in ("data", "scale") if (value := getattr(options, name)) is not None}
-    jobs = [
-        {"family": family, "method": method, "rate": rate, "seed": seed} | same
-        for seed in options.seeds
-        for method in options.methods
-        for rate in options.rates or METHODS[method][0]
-        for family in options.families
-    ]
-    Rows(options.into, seconds=options.seconds).measured(run, jobs, processes=options.processes)
-
+JOBS = [
+    {"family": family, "method": method, "rate": rate, "seed": 0}
+    for method, (rates, _) in METHODS.items()
+    for rate in rates
+    for family in FAMILIES
+]
 
 if __name__ == "__main__":
-    main()
+    study("families", run, JOBS, processes=14)

@@ -1,6 +1,6 @@
 """A classifier's head of K bits per weight on frozen random features: QUBOs that share one Gram matrix.
 
-    python benchmarks/training/frozen_features.py [--tasks NAME …] [--seeds N …]
+    python benchmarks/training/frozen_features.py [task=digits seed=0 …]
 
 Atallah and Herrman (Layer-wise QUBO-Based Training of CNN Classifiers for Quantum Annealing, 2026) keep the random
 convolutions of a CNN and give the weights of the head K bits, with one QUBO per class. Here the head is the
@@ -10,19 +10,16 @@ Features are 16 random 3 × 3 convolutions, ReLU, and means over 4 × 4 parts of
 Writes results/frozen_features.json.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from benchmarks.training.kept_rows import Rows
+from benchmarks.study import study
 from benchmarks.training.training_parts import digits, mnist
 
 from qpsbgd_qubo import QuboFamily
 from qpsbgd_qubo.solvers.search.single_flips import local_search
 
-FILE = Path(__file__).parents[2] / "results" / "frozen_features.json"
 BITS = (1, 2, 4, 8, 12, 20)
 SHARES = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """The largest weight of K bits, in parts of the largest real one."""
@@ -93,16 +90,6 @@ def run(job):
     return job | row
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    options = parser.parse_args()
-    jobs = [
-        {"task": task, "bits": bits, "seed": seed} for task in options.tasks for bits in BITS for seed in options.seeds
-    ]
-    Rows(FILE).measured(run, jobs)
-
-
 if __name__ == "__main__":
-    main()
+    jobs = [{"task": task, "bits": bits, "seed": seed} for task in DATA for bits in BITS for seed in range(3)]
+    study("frozen_features", run, jobs)

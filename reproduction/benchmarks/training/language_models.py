@@ -1,17 +1,17 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [--trained | --layers]    writes results/language_models.json
+    python benchmarks/training/language_models.py [subject=llama | part=trained | part=layers]
+
+writes results/language_models.json.
 
 1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py), on the Llama of
 tiny_llama.py and a character GPT that is trained here; all linear layers but the head. Stored bits per weight count
 everything: signs, masks, and scales, means and biases in 16 bits. Rivals as published, fitted to a layer's own
 outputs, and with our targets, the float network's outputs. Calibration on 32 windows of 256, the same ones for all.
-2. `--trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
+2. `part=trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
    with labels, by QP-SBGD and straight-through AdamW at several rates.
-3. `--layers`: the share of output energy that single layers of the Llama lose at equal stored bits by the search, by
+3. `part=layers`: the share of output energy that single layers of the Llama lose at equal stored bits by the search, by
    double binary factorisation, and by that with its halves solved as QUBO families.
-
-Rows that are there already are kept.
 """
 
 from qpsbgd.openmp import wait_passively
@@ -19,7 +19,6 @@ from qpsbgd.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import copy
-import sys
 import time
 from contextlib import nullcontext
 from functools import cache, partial
@@ -27,9 +26,9 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from benchmarks.study import study
 from benchmarks.training.binarize import BY_TARGETS, chosen_layers
 from benchmarks.training.binary_rivals import NUMBER, arb_rc, billm, double_binary, double_family
-from benchmarks.training.kept_rows import Rows
 from benchmarks.training.tiny_llama import Stories
 from benchmarks.training.training_parts import clock
 from torch.nn import functional as F
@@ -117,6 +116,12 @@ def peak_memory(reset=False):
 
 
 def run(job):
+    """The row of a job of any part."""
+    return {"trained": trained, "layers": layer_job}.get(job.get("part"), approximation)(job)
+
+
+def approximation(job):
+    """Part 1."""
     subject = SUBJECTS[job["subject"]]
     model = subject.network()
     if job["method"] == "float":
@@ -221,10 +226,4 @@ def layer_jobs():
 
 
 if __name__ == "__main__":
-    rows = Rows(Path(__file__).parents[2] / "results" / "language_models.json")
-    if "--trained" in sys.argv:
-        rows.measured(trained, list(trainings()))
-    elif "--layers" in sys.argv:
-        rows.measured(layer_job, list(layer_jobs()))
-    else:
-        rows.measured(run, list(jobs()))
+    study("language_models", run, [*jobs(), *trainings(), *layer_jobs()])

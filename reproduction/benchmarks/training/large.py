@@ -5,21 +5,17 @@ its defaults; rivals and real weights take the best of a grid of rates, by the l
 all steps. The default runs once more, for the steps that fit in the time of straight-through AdamW's.
 The best network with real weights is binarised without training. One process: times can be compared.
 
-    python benchmarks/training/large.py [--methods …] [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
-
-Rows are written as they come, and those that FILE has are not measured again; none is begun after S seconds.
+    python benchmarks/training/large.py [method=ridge …] [--steps N] [--layers N] [--width N] [--into FILE]
 """
 
-import argparse
 import gc
 import statistics
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import torch
+from benchmarks.study import arguments, tuned
 from benchmarks.training.binarize_networks import GPT
-from benchmarks.training.kept_rows import Rows, tuned
 from benchmarks.training.networks import METHODS, text_task
 from benchmarks.training.training_parts import DEVICE, autocast, clock
 
@@ -27,7 +23,6 @@ from qpsbgd import QPSBGD, binarize
 from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.projections import Ridge
 
-FILE = Path(__file__).parents[2] / "results" / "large.json"
 TOKENS = 64 * 256
 BLOCK = 20
 RATES = {"st-adamw": [1e-3, 3e-4], "st-muon": [2e-2, 1e-2], "float-adamw": [3e-4, 1e-3]}
@@ -107,18 +102,10 @@ def binarized(model, job):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    every = [OURS[0], *RATES, *OURS[1:]]
-    parser.add_argument("--methods", nargs="+", choices=every, default=every)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=36_000)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--into", type=Path, default=FILE)
-    options = parser.parse_args()
+    sizes = {"steps": 1000, "layers": 12, "width": 768}
+    options, rows = arguments("large", **{name: {"type": int, "default": n} for name, n in sizes.items()})
     torch.set_float32_matmul_precision("high")
     build = partial(GPT, layers=options.layers, width=options.width, heads=options.width // 64)
-    rows = Rows(options.into, seconds=options.seconds)
     rows.content |= {"layers": options.layers, "width": options.width, "steps": options.steps}
 
     def row_of(method, rate, steps=options.steps):
@@ -129,7 +116,7 @@ def main():
         return [-row_of(*one)["loss on training text"] for one in wanted]
 
     best = {}
-    for method in options.methods:
+    for method in (job["method"] for job in options.only({"method": name} for name in (OURS[0], *RATES, *OURS[1:]))):
         rate = tuned({method: RATES[method]}, scores_of)[method] if method in RATES else None
         best[method] = row_of(method, rate)
     if real := best.get("float-adamw"):

@@ -6,7 +6,7 @@ grid of rates, chosen with one seed on the last 5,000 training images (for text:
 real part as in `METHODS`; a best rate at the edge of a grid extends it. All have the same warm-up, cosine, batches and
 augmentation (crops of 4 pixels, flips). Passes are CUDA graphs in bfloat16; optimisers' steps are the library's own.
 
-    python benchmarks/training/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
+    python benchmarks/training/networks.py [task=vgg-5 task=gpt-1500 …] [--processes N] [--seconds S] [--into FILE]
 
 Needs a GPU and, for CIFAR, QPSBGD_DATA/cifar-10/images.npz (x_train, y_train, x_test, y_test; uint8, NHWC; training
 images in random order). CIFAR-100, in cifar-100/images.npz, and Fashion-MNIST, in the four files of fashion/, are held
@@ -14,7 +14,6 @@ out: rivals run there at the rates that CIFAR-10 gave them, like ours. Finished 
 goes on; none begins after S seconds. Writes results/networks.json.
 """
 
-import argparse
 import os
 from functools import cache, partial
 from pathlib import Path
@@ -22,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from benchmarks.study import arguments, tuned
 from benchmarks.training.binarize_networks import GPT, WINDOW
 from benchmarks.training.binarize_networks import characters as text
-from benchmarks.training.kept_rows import Rows, tuned
 from benchmarks.training.training_parts import DEVICE, accuracy, autocast, clock, fashion_parts
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
@@ -35,7 +34,6 @@ from qpsbgd.projections import Spins
 from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
 
 BATCH, TEXT_BATCH = 128, 64
-FILE = Path(__file__).parents[2] / "results" / "networks.json"
 
 
 def float_optimizer(kind, model, steps, lr):
@@ -240,19 +238,15 @@ def final_jobs(task, method, rate):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=36_000)
-    parser.add_argument("--into", type=Path, default=FILE)
-    options = parser.parse_args()
-    measured = partial(Rows(options.into, seconds=options.seconds).measured, run, processes=options.processes)
+    given, study = arguments("networks", processes=10)
+    measured = partial(study.measured, run)
 
     def scores_of(wanted):
         rows = measured([choosing_job(*one) for one in wanted])
         return [-row["score"] if TASKS[row["task"]][0] == "text" else row["score"] for row in rows]
 
-    pairs = [(task, method) for task in options.tasks for method in TASKS[task][3]]
+    pairs = given.only({"task": task, "method": method} for task, entry in TASKS.items() for method in entry[3])
+    pairs = [(pair["task"], pair["method"]) for pair in pairs]
     homes = {(task, method): (home_of(task), method) for task, method in pairs if method in GRIDS}
     grids = {home: GRIDS[home[1]] for home in homes.values()}
     jobs = [job for pair in pairs if pair not in homes for job in final_jobs(*pair, FIXED.get(pair[1]))]

@@ -1,6 +1,6 @@
 """Is a better answer of the QUBO a better network? `QuboDescent` by solvers from one flip to tabu, and its controls.
 
-    python benchmarks/training/qubo_descent.py [--tasks NAME …] [--methods NAME …] [--seeds N …] [--seconds S]
+    python benchmarks/training/qubo_descent.py [task=digits method=tabu seed=0 …] [--seconds S]
 
 Tasks are those of training.py, with learned scales where there are no norms, and others of `SMALL`: steps of 64 images
 of SIDE² pixels. Controls: "no-couplings" drops all but the diagonal of A, so that the answer is a sign;
@@ -9,17 +9,15 @@ each solver reaches on the same problems, those of some steps of a run by "desce
 results/qubo_descent.json.
 """
 
-import argparse
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.training.kept_rows import Rows
-from benchmarks.training.training_parts import accuracy, dense, mnist
+from benchmarks.study import study
+from benchmarks.training.training_parts import accuracy, mnist
 from benchmarks.training.training_tasks import TASKS
 
 from qpsbgd import QPSBGD, Bop, QuboDescent, StraightThrough
@@ -27,11 +25,9 @@ from qpsbgd.nn import convert
 from qpsbgd.optim.qubo_descent import default_flips
 from qpsbgd.projections.system import inverse
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Step, Weights
-from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments.cifar import resnet
 from qpsbgd_qubo.solvers.search.descent import Descent
 
-FILE = Path(__file__).parents[2] / "results" / "qubo_descent.json"
 SIDE, BATCH = 14, 64
 BUDGETS = {"digits": 2, "adult-10": 4, "mnist-dense": 1, "mnist-resnet8": 150}
 """Epochs, or steps of the residual network on small images."""
@@ -127,13 +123,7 @@ def run(job):
     """The row of one run, with the seconds of CPU that it took."""
     torch.set_num_threads(1)
     method, begun = (METHODS | LATENT).get(job["method"]), time.process_time()
-    if job["method"] == "energies":
-        row = energies(job)
-    elif job["method"] in CHIP:
-        name, options = CHIP[job["method"]]
-        row = by_windows(job, make_solver(name, **options))
-    else:
-        row = trained(job, method)
+    row = energies(job) if job["method"] == "energies" else trained(job, method)
     return job | row | {"cpu_seconds": round(time.process_time() - begun, 1)}
 
 
@@ -143,44 +133,6 @@ def trained(job, make):
         return small_run(make, steps=job["budget"], seed=job["seed"])
     how = {"budget": job["budget"], "seed": job["seed"], "choosing": False, "scale": "learned"}
     return {"score": TASKS[job["task"]].run(lambda model, steps: make(model, steps=steps, real=True), **how)["score"]}
-
-
-def by_windows(job, solver):
-    """Digits trained whole, for `budget` epochs, or MNIST for `budget` steps, by windows of 16 weights.
-
-    MNIST's score is the loss of all training images after the steps.
-    """
-    counts = dict.fromkeys(("steps", "submissions", "qpu_seconds"), 0)
-
-    def make(model, steps):
-        optimizer = QuboDescent(model, window=16, solver=solver, steps=steps, real=True)
-
-        def count(*_):
-            counts["steps"] += 1
-            for name in ("submissions", "qpu_seconds"):
-                counts[name] += optimizer.solutions[0].stats.get(name, 0)
-
-        optimizer.register_step_post_hook(count)
-        return optimizer
-
-    if job["task"] == "digits":
-        return TASKS["digits"].run(make, budget=job["budget"], seed=job["seed"], choosing=False) | counts
-    x, y, *_ = mnist(False)
-    torch.manual_seed(job["seed"])
-    model = dense([784, 512, 512, 10])
-    optimizer = make(model, job["budget"])
-    with torch.no_grad():
-        before = F.cross_entropy(model(x), y).item()
-    for rows in torch.randint(len(x), (job["budget"], 100), generator=torch.Generator().manual_seed(job["seed"])):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x[rows]), y[rows]).backward()
-        optimizer.step()
-    with torch.no_grad():
-        return {"before": before, "score": F.cross_entropy(model(x), y).item()} | counts
-
-
-CHIP = {"chip": ("virtual-qpu", {"num_reads": 10, "copies": 1}), "chip-exact": ("exact", {})}
-"""Solvers of windows on the virtual chip, and exact ones to compare with: names and options."""
 
 
 @dataclass(frozen=True)
@@ -224,24 +176,12 @@ def energies(job):
     return row | {"problems": len(table), "shares": dict(zip(others, map(float, shares), strict=True))}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tasks", nargs="+", choices=BUDGETS, default=list(BUDGETS))
-    parser.add_argument("--budgets", nargs="+", type=int)
-    parser.add_argument("--methods", nargs="+", choices=[*METHODS, *LATENT, "energies", *CHIP])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=36_000)
-    options = parser.parse_args()
-    jobs = [
-        {"task": task, "method": method, "budget": budget, "seed": seed}
-        for seed in options.seeds
-        for task in options.tasks
-        for budget in options.budgets or [BUDGETS[task]]
-        for method in options.methods or [*METHODS, *(LATENT if task == "mnist-resnet8" else ())]
-    ]
-    rows = Rows(FILE, seconds=options.seconds)
-    rows.measured(run, jobs)
-
+JOBS = [
+    {"task": task, "method": method, "budget": budget, "seed": seed}
+    for seed in range(3)
+    for task, budget in BUDGETS.items()
+    for method in [*METHODS, *(LATENT if task == "mnist-resnet8" else ()), *(["energies"] if seed == 0 else ())]
+]
 
 if __name__ == "__main__":
-    main()
+    study("qubo_descent", run, JOBS)

@@ -8,14 +8,7 @@ final ones; the longest budgets take the choice of the next shorter one (`chosen
 grid extends it. In networks without norms QP-SBGD has learned scales, as `convert` gives them by default. Runs with the
 same seed share initial weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
-    python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
-    python benchmarks/training/training.py TASK … --real-rates 0.003 0.01 auto [--batch B] [--budgets B …]
-    python benchmarks/training/training.py TASK … --momenta 0.7 0.8 0.9 [--projection spins] [--budgets B …]
-    python benchmarks/training/training.py TASK … --scales constant learned magnitude [--budgets B …]
-
-The last four compare values of the ridge's δ, rates of norms and biases, momenta, or the layers' scales, on validation
-data, and add them to penalties.json, real_rates.json, momenta.json and scales.json.
+    python benchmarks/training/training.py task=digits … [method=ridge …] [--processes N] [--seeds 5] [--add]
 
 Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into reproduction/results or a given folder.
@@ -25,26 +18,19 @@ from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from benchmarks.training.kept_rows import Rows, tuned
+from benchmarks.study import RESULTS, Rows, arguments, tuned
 from benchmarks.training.training_parts import DEVICE_NAME
 from benchmarks.training.training_tasks import METHODS, OURS, SCALES, TASKS, Images, first_scale, run
 
-from qpsbgd import QPSBGD
-from qpsbgd.projections import Ridge, Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-RESULTS = Path(__file__).parents[2] / "results"
 KEPT = Path("results/training")
 """Where finished runs are kept."""
-TRIALS = {"delta": "penalties.json", "real": "real_rates.json", "momentum": "momenta.json", "scale": "scales.json"}
-"""Options whose values are compared on validation data, and the files of the scores."""
 
 GRIDS = {
     "bc-adam": (0.01, 0.03, 0.1),
@@ -65,17 +51,11 @@ LOWER_MOMENTA, SHORT = (0.7, 0.8), 1500
 """Momenta that are tried beside it, at the best rates, in runs of fewer steps than the second."""
 
 
-def scores_of(jobs, processes, run=run):
+def scores_of(jobs, processes):
     """The scores of jobs, in their order; the longest begin first, and finished ones are kept."""
-    rows = Rows(KEPT / f"{run.__name__}.json")
-    rows.measured(run, sorted(jobs, key=lambda job: -job["budget"]), processes=processes)
+    rows = Rows(KEPT / "run.json", processes=processes)
+    rows.measured(run, sorted(jobs, key=lambda job: -job["budget"]))
     return [rows.of(job)["score"] for job in jobs]
-
-
-def by_setting(settings, seeds, processes, run=run):
-    """The scores of each of these settings, one per seed."""
-    scores = scores_of([setting | {"seed": seed} for setting in settings for seed in seeds], processes, run)
-    return [scores[k : k + len(seeds)] for k in range(0, len(scores), len(seeds))]
 
 
 def methods(task, budget):
@@ -129,7 +109,9 @@ def summary(task, processes, kept, chosen, seeds):
     rates = chosen_rates(processes, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
     settings = [{"budget": budget, "method": method, **options} for (method, budget), options in rates.items()]
     shared = {"task": task, "choosing": False}
-    scores = by_setting([setting | shared for setting in settings], seeds, processes)
+    jobs = [setting | shared | {"seed": seed} for setting in settings for seed in seeds]
+    every = scores_of(jobs, processes)
+    scores = [every[k : k + len(seeds)] for k in range(0, len(every), len(seeds))]
     new = {pair: row | {"scores": values} for pair, row, values in zip(rates, settings, scores, strict=True)}
     rows = {pair: (kept | new)[pair] for pair in pairs if pair in kept | new}
     sign = 1 if TASKS[task].higher else -1
@@ -142,70 +124,20 @@ def summary(task, processes, kept, chosen, seeds):
     return list(rows.values())
 
 
-def run_trial(job):
-    """The row of a run on validation data with options of its own."""
-    task, given = TASKS[job["task"]], {name: value for name, value in job.items() if value != "auto"}
-    task = replace(task, batch=job["batch"]) if job["batch"] else task
-    projection = {"ridge": Ridge, "spins": Spins}[job["projection"]](delta=given.get("delta", "auto"))
-    options = {"real": {"lr": given["real"]} if "real" in given else {}}
-    options |= {"momentum": given["momentum"]} if "momentum" in given else {}
-    scale = given.get("scale") or first_scale(job["task"], "ridge")
-    layers = {} if scale is None else {"scale": SCALES[scale]}
-
-    def make(model, steps):
-        return QPSBGD(model, projection=projection, steps=steps, **options)
-
-    return {"job": job, **task.run(make, budget=job["budget"], seed=job["seed"], choosing=True, **layers)}
-
-
-def compare(given, option, values):
-    """Add a row for every task, budget and value of an option to the option's file."""
-    file = given.into / TRIALS[option]
-    rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    settings = [
-        {"task": task, "batch": given.batch, "budget": budget, "projection": given.projection, option: value}
-        for task in given.tasks
-        for budget in given.budgets or TASKS[task].budgets
-        for value in values
-    ]
-    rows = [row for row in rows if not any(job.items() <= ({"projection": "ridge"} | row).items() for job in settings)]
-    scores = by_setting(settings, range(1000, 1000 + given.seeds), given.processes, run_trial)
-    rows += [setting | {"scores": values} for setting, values in zip(settings, scores, strict=True)]
-    write_json(file, {"made with": environment(), "device": DEVICE_NAME, "rows": rows})
-
-
-def value(text):
-    """A value of an option that is compared: a number, or a word."""
-    return text if text.isalpha() else float(text)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="+", choices=TASKS)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
-    parser.add_argument("--into", type=Path, default=RESULTS)
-    for option, name in zip(TRIALS, ("--deltas", "--real-rates", "--momenta", "--scales"), strict=True):
-        parser.add_argument(name, dest=option, nargs="+", type=value, help="compare these on validation data")
-    parser.add_argument("--projection", choices=("ridge", "spins"), default="ridge", help="with a comparison")
-    parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
-    parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
-    given = parser.parse_args()
+    flag = {"action": "store_true", "help": "measure what the kept results lack, with the same seeds"}
+    given, _ = arguments("training_TASK", processes=2, seeds={"type": int, "default": 5}, add=flag)
     torch.set_num_threads(1)
-    if compared := {option: values for option in TRIALS if (values := vars(given)[option])}:
-        for option, values in compared.items():
-            compare(given, option, values)
-        return
-    for task in given.tasks:
+    pairs = given.only({"task": task, "method": method} for task in TASKS for method in METHODS)
+    for task in dict.fromkeys(pair["task"] for pair in pairs):
         before = RESULTS / f"training_{task}.json"
         known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
         kept = {(row["method"], row["budget"]): row for row in known}
-        rows = summary(task, given.processes, kept, given.methods, range(given.seeds))
+        chosen = [pair["method"] for pair in pairs if pair["task"] == task]
+        rows = summary(task, given.processes, kept, chosen, range(given.seeds))
         settings = {"task": task, "seeds": given.seeds, "device": DEVICE_NAME}
         content = {"made with": environment(), "settings": settings, "rows": rows}
-        write_json(given.into / f"training_{task}.json", content)
+        write_json(given.into.with_name(f"training_{task}.json"), content)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ WARMUP = 0.1
 (reproduction/results/rates.json). Others have none: their rate is low, and a rise only costs steps."""
 MEMORY, LEAST_MEMORY = 1 / 150, 5
 """Steps of the run that the mean gradient covers at most, as a fraction, and how many it may always cover: β = 0.8 in
-runs of up to 750 steps, and 0.9 from 1,500 on (reproduction/benchmarks/training/training.py --momenta)."""
+runs of up to 750 steps, and 0.9 from 1,500 on (reproduction/results/momenta.json)."""
 KEPT_SIZE = 0.75
 """Outputs, in sizes of the inputs, from which a layer lowers the rate of scales: torch's own start gives 0.5, He's 1.1
 (reproduction/benchmarks/training/training.py letter-deep)."""
@@ -42,9 +42,9 @@ REAL_RATE = 3e-3
 """The rate of AdamW for real matrices, three times torch's: chosen in reproduction/results/rates.json."""
 VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
 """Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
-shorter runs, at most the second: chosen by benchmarks/training/rates.py and training.py --real-rates.
+shorter runs, at most the second: chosen in reproduction/results/rates.json and real_rates.json.
 Real matrices lose with it, and so do biases of networks without norms. Learned scales of binary layers do a norm's work
-and have its rate, lowered with the depth as that of their layers (benchmarks/training/training.py --scales)."""
+and have its rate, lowered with the depth as that of their layers (reproduction/results/scales.json)."""
 
 
 @dataclass(frozen=True)
