@@ -228,20 +228,6 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(saved, own, message, tmp
     assert (tmp_path / "run.pt").read_bytes() == content
 
 
-def test_a_loop_that_is_left_by_break_keeps_its_last_step(tmp_path):
-    made = parts()
-    with Checkpoint(tmp_path / "run.pt", **made) as run:
-        for step in run.steps(8):
-            with torch.no_grad():
-                made["model"][0].weight.add_(0.01)
-            if step == 2:
-                break
-    resumed = parts(seed=99)
-    with Checkpoint(tmp_path / "run.pt", **resumed) as run:
-        assert list(run.steps(5)) == [3, 4]
-        assert torch.equal(weights(resumed), weights(made))
-
-
 def test_a_loop_after_one_that_was_left_by_break_goes_on_with_the_next_step(tmp_path, uninterrupted):
     made = parts()
     taken = []
@@ -271,23 +257,6 @@ def test_a_run_interrupted_in_a_second_loop_repeats_that_step_only(tmp_path):
             raise Stop
     with Checkpoint(tmp_path / "run.pt", model=layer) as run:
         assert list(run.steps(3)) == [1, 2]
-
-
-def test_no_step_is_counted_after_the_with_block(tmp_path):
-    with Checkpoint(tmp_path / "run.pt", model=BinaryLinear(2, 1)) as run:
-        assert list(run.steps(2)) == [0, 1]
-    with pytest.raises(RuntimeError, match="inside the with block"):
-        next(run.steps(3))
-
-
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "run.pt").symlink_to("store/run.pt")
-    for expected in ([0, 1], [2]):
-        with Checkpoint(tmp_path / "run.pt", model=BinaryLinear(2, 1)) as run:
-            assert list(run.steps(expected[-1] + 1)) == expected
-    assert (tmp_path / "run.pt").is_symlink()
-    assert [path.name for path in (tmp_path / "store").iterdir()] == ["run.pt"]
 
 
 def test_a_folder_in_place_of_the_file_is_an_error_before_training(tmp_path):

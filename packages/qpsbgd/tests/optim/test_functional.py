@@ -4,26 +4,7 @@ import torch
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.projections import Direction, LayerInputs, LayerState, Projection, Ridge, SystemState
-
-
-class Ones(Projection):
-    name = "ones"
-
-    def directions(self, inputs):
-        return [Direction(torch.ones_like(one.layer.weight)) for one in inputs]
-
-
-def test_the_layers_of_a_projection_share_the_time_between_two_looks_at_the_clock():
-    projections, ticks = [Ones(), Ones()], iter([100.0, 102.5, 110.0, 111.0])
-    updates = []
-    for projection in (projections[0], projections[1], projections[0]):
-        layer = BinaryLinear(2, 2)
-        layer.weight.requires_grad_(False)
-        inputs = LayerInputs(layer, layer.weight, None, 0.0, LayerState())
-        updates.append(LayerUpdate(layer.weight, inputs, projection, 0.1, 1.0))
-    assert [answer.seconds for answer in qpsbgd(updates, lambda: next(ticks))] == [2.5, 1.0, 2.5]
-    assert [answer.seconds for answer in qpsbgd(updates)] == pytest.approx([0.0, 0.0, 0.0])
+from qpsbgd.projections import LayerInputs, Ridge, SystemState
 
 
 @pytest.mark.parametrize("skip", [True, False])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from small_networks import (
     MAKERS,
-    Counting,
     assert_equal,
     backward,
     batch,
@@ -52,8 +51,7 @@ def rows_of(model, seed=0):
     return [(x, grads[0]), (active.detach(), grads[1])]
 
 
-@pytest.mark.parametrize("scale", [1.0, 4.0, "literal"])
-@pytest.mark.parametrize("lr", [0.1, 0.9])
+@pytest.mark.parametrize(("scale", "lr"), [(1.0, 0.1), (4.0, 0.9), ("literal", 0.9)])
 def test_a_step_moves_the_latent_weights_against_the_solution_and_clips_them(scale, lr):
     model = small_model()
     expected = [
@@ -157,15 +155,15 @@ def test_several_backward_passes_before_a_step_count_as_one_batch(make):
 
 
 @every
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_zero_grad_forgets_records(make, set_to_none):
-    model = small_model()
-    optimizer = make(model, lr=0.1, solver="exact")
-    backward(model, seed=5)
-    optimizer.zero_grad(set_to_none)
-    backward(model)
-    optimizer.step()
-    assert_equal(latent(model), one_step(make))
+def test_zero_grad_forgets_records(make):
+    for set_to_none in (True, False):
+        model = small_model()
+        optimizer = make(model, lr=0.1, solver="exact")
+        backward(model, seed=5)
+        optimizer.zero_grad(set_to_none)
+        backward(model)
+        optimizer.step()
+        assert_equal(latent(model), one_step(make))
 
 
 @every
@@ -214,20 +212,6 @@ def test_schedulers_set_the_size_of_every_step(make, name):
 
 
 @every
-def test_one_cycle_moves_the_momentum_too(make):
-    model = small_model()
-    optimizer = make(model, momentum=0.5)
-    scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
-    seen = set()
-    for seed in range(3):
-        seen.add(optimizer.param_groups[0]["momentum"])
-        train(model, optimizer, [seed])
-        scheduler.step()
-    assert len(seen) == 3
-    assert 0.5 not in seen
-
-
-@every
 def test_a_schedule_is_resumed_with_the_optimiser(make):
     def scheduled(model):
         optimizer = make(model)
@@ -247,14 +231,6 @@ def test_a_schedule_is_resumed_with_the_optimiser(make):
     assert_equal(go_on(*parts, range(3, 7)), go_on(*resumed, range(3, 7)))
 
 
-@with_solver
-def test_the_state_of_a_solver_cannot_be_loaded_into_one_without(make):
-    model = small_model()
-    state = make(model, solver=Counting()).state_dict()
-    with pytest.raises(ValueError, match=r"keeps no state.*was the solver changed"):
-        make(model).load_state_dict(state)
-
-
 @every
 def test_a_copy_of_the_model_alone_is_not_recorded(make):
     model = small_model()
@@ -264,14 +240,6 @@ def test_a_copy_of_the_model_alone_is_not_recorded(make):
     with pytest.raises(RuntimeError, match="no recorded pass"):
         optimizer.step()
     assert twin[0].tape is None
-
-
-@with_solver
-def test_repr_shows_the_solver_and_the_options(make):
-    text = repr(make(small_model(), lr=0.123, solver=make_solver("descent", tabu=7)))
-    assert "lr: 0.123" in text
-    assert "Descent(" in text
-    assert "tabu=7" in text
 
 
 def poisoned(where, model):
@@ -323,16 +291,16 @@ def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(make, ste
 
 
 @every
-@pytest.mark.parametrize("later", [QPSBGD, BinaryConnect, lambda model: ProxQuant(model, rate=0.1)])
-def test_an_optimiser_made_later_takes_over_and_the_first_raises(make, later):
-    model = small_model()
-    first = make(model)
-    second = later(model)
-    train(model, second, range(3))
-    backward(model)
-    with pytest.raises(RuntimeError, match=r"0 \(BinaryLinear.*another optimiser"):
-        first.step()
-    second.step()
+def test_an_optimiser_made_later_takes_over_and_the_first_raises(make):
+    for later in (QPSBGD, BinaryConnect, lambda model: ProxQuant(model, rate=0.1)):
+        model = small_model()
+        first = make(model)
+        second = later(model)
+        train(model, second, range(3))
+        backward(model)
+        with pytest.raises(RuntimeError, match=r"0 \(BinaryLinear.*another optimiser"):
+            first.step()
+        second.step()
 
 
 @every
@@ -360,9 +328,8 @@ def scaled_step(make, init_scale, *, scale, seeds=(0, 1)):
 
 @every
 @pytest.mark.parametrize("scale", [1.0, "literal"])
-@pytest.mark.parametrize("init_scale", [1.0, 2.0**16])
-def test_a_grad_scaler_does_not_change_the_step(make, scale, init_scale):
-    model = small_model()
+def test_a_grad_scaler_does_not_change_the_step(make, scale):
+    model, init_scale = small_model(), 2.0**16
     plain = train(model, make(model, lr=0.1, solver="exact", scale=scale), (0, 1))
     assert_equal(scaled_step(make, init_scale, scale=scale), plain)
 
@@ -403,31 +370,6 @@ def test_gradients_unscaled_beforehand_cannot_serve_the_literal_scale():
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match=r"does not work after GradScaler\.unscale_"):
         scaler.step(optimizer)
-
-
-@every
-def test_gradients_unscaled_beforehand_serve_other_scales(make):
-    model = small_model()
-    optimizer = make(model, lr=0.1, solver="exact")
-    scaler = torch.amp.GradScaler("cpu")
-    x, target = batch()
-    scaler.scale((model(x) - target).square().mean()).backward()
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    assert_equal(latent(model), one_step(make))
-
-
-def test_a_scaled_step_that_was_interrupted_can_be_repeated():
-    model = small_model()
-    optimizer = printed(model, lr=0.1, solver=Interrupted(), scale="literal")
-    scaler = torch.amp.GradScaler("cpu")
-    x, target = batch()
-    scaler.scale((model(x) - target).square().mean()).backward()
-    with pytest.raises(KeyboardInterrupt):
-        scaler.step(optimizer)
-    optimizer.solver = make_solver("exact")
-    scaler.step(optimizer)
-    assert_equal(latent(model), one_step(printed, scale="literal"))
 
 
 @pytest.mark.parametrize(
@@ -508,14 +450,13 @@ def test_sparse_inputs_are_learnt_without_momentum():
 
 
 @every
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_step_inside_an_autocast_block_equals_one_outside(make, dtype):
+def test_a_step_inside_an_autocast_block_equals_one_outside(make):
     def run(inside):
         model = small_model()
         optimizer = make(model, lr=0.1, solver="exact")
         for seed in range(3):
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=dtype):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
                 backward(model, seed)
                 if inside:
                     optimizer.step()

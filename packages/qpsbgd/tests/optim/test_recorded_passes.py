@@ -65,15 +65,6 @@ def test_the_first_pass_of_a_gradient_penalty_leaves_no_rows():
     assert [len(layer.tape.read().inputs) for layer in (model[0], model[2])] == [6, 6]
 
 
-def test_after_zero_grad_of_the_model_a_step_has_nothing_to_do():
-    model = small_model()
-    optimizer = QPSBGD(model)
-    loss_of(model).backward()
-    model.zero_grad()
-    with pytest.raises(RuntimeError, match="no recorded pass"):
-        optimizer.step()
-
-
 def test_passes_add_up_when_gradients_are_clipped_or_kept_in_a_graph_between_them():
     def accumulated(between, **backward):
         torch.manual_seed(0)
@@ -93,16 +84,6 @@ def test_passes_add_up_when_gradients_are_clipped_or_kept_in_a_graph_between_the
         accumulated(lambda model: None, create_graph=True),
     ):
         assert all(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
-
-
-def test_a_gradient_that_is_zero_by_itself_still_counts_as_a_pass():
-    model = BinaryLinear(4, 3)
-    optimizer = QPSBGD(model)
-    before = latent(model)
-    (0 * model(torch.randn(5, 4))).sum().backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    assert torch.equal(latent(model)[0], before[0])
 
 
 def test_a_frozen_layer_is_not_reported():
@@ -134,8 +115,9 @@ def test_a_layer_that_records_now_and_then_is_not_reported():
         optimizer.step()
 
 
-@pytest.mark.parametrize("reduction", [torch.mean, torch.sum])
-@pytest.mark.parametrize("projection", ["ridge", "spins", "printed"])
+@pytest.mark.parametrize(
+    ("projection", "reduction"), [("ridge", torch.mean), ("spins", torch.sum), ("printed", torch.mean)]
+)
 def test_an_empty_batch_is_called_so(projection, reduction):
     model = nn.Sequential(BinaryLinear(4, 3), nn.Hardtanh(), BinaryLinear(3, 2))
     optimizer = optim.QPSBGD(model, lr=0.1, projection=projection)
