@@ -76,18 +76,16 @@ def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
     ],
 )
 def test_columns_go_together_as_far_as_the_services_limits_allow(limits, sizes, groups):
-    solver = leap.LeapHybrid(sampler=mocks.Service(**{"maximum_number_of_biases": None} | limits))
-    assert solver._groups(sizes) == groups
+    sampler = mocks.Service(**{"maximum_number_of_biases": None} | limits)
+    leap.LeapHybrid(sampler=sampler).solve_all([random_family(size, 1, 20) for size in sizes])
+    assert [bqm.num_variables for bqm, _ in sampler.sent] == [sum(sizes[k] for k in group) for group in groups]
 
 
-@pytest.mark.parametrize(("inputs", "biases"), [(7, 28), (8, 36)])
-def test_a_column_beyond_the_services_limits_is_refused_with_its_size(inputs, biases):
+def test_a_column_beyond_the_services_limits_is_refused_with_its_size():
     solver = leap.LeapHybrid(sampler=mocks.Service(maximum_number_of_biases=28))
-    if biases <= 28:
-        assert solver._groups([inputs]) == [[0]]
-    else:
-        with pytest.raises(ValueError, match=f"has {inputs} variables and {biases} biases per column"):
-            solver._groups([inputs])
+    solver.solve(random_family(7, 1, 20))
+    with pytest.raises(ValueError, match="has 8 variables and 36 biases per column"):
+        solver.solve(random_family(8, 1, 20))
 
 
 def test_the_least_time_grows_evenly_between_the_services_figures():
@@ -102,16 +100,6 @@ def test_a_time_limit_below_the_least_is_raised_to_it():
     for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
         leap.LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
         assert sampler.sent[-1][1] == pytest.approx(sent, abs=0.01)
-
-
-def test_a_spent_budget_sends_nothing():
-    sampler = mocks.Service()
-    solver = leap.LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
-    family = random_family(4, 2, 8)
-    solver.solve(family), solver.solve(family)
-    with pytest.raises(BudgetSpent, match="nothing was sent"):
-        solver.solve(family)
-    assert len(sampler.sent) == 2
 
 
 def test_problems_that_were_taken_count_although_their_answer_failed():
@@ -141,14 +129,6 @@ def test_a_senseless_charge_counts_by_the_time_limit(charge):
     assert solver.qpu_seconds == pytest.approx(1.0)
     with pytest.raises(BudgetSpent):
         solver.solve(random_family(4, 2, 8))
-
-
-def test_nothing_is_sent_where_the_service_states_no_sensible_time():
-    sampler = mocks.Service(minimum_time_limit=[[1, float("nan")], [1000, 5.0]])
-    for limit in (None, 10.0):
-        with pytest.raises(ValueError, match="estimated QPU time must be"):
-            leap.LeapHybrid(sampler=sampler, max_qpu_seconds=limit).solve(random_family(4, 2, 8))
-    assert sampler.sent == []
 
 
 def test_a_recorded_run_is_replayed_without_the_service(tmp_path):

@@ -33,12 +33,6 @@ def test_sampling_gives_all_reads_of_every_column_and_solving_the_best_of_them(c
     assert found.stats["reads"] == 20 and found.stats["submissions"] == 1 and solver.submissions == 2
 
 
-def test_columns_with_more_tiles_give_as_many_reads_as_the_others(cache):
-    family = random_family(8, 2, 12)
-    solver = VirtualQPU(size=4, cache=cache, num_reads=6, descent=False, copies=3, spin_reversals=2)
-    assert solver.sample(family).spins.shape == (18, 8, 2)
-
-
 def test_descent_improves_every_read(cache):
     family = random_family(8, 2, 12)
     plain, lowered = (

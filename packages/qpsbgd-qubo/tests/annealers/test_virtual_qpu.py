@@ -3,15 +3,12 @@ from lazy import skip_without
 
 skip_without("torch", "qpsbgd", "dimod", "dwave.system", "dwave.graphs", "minorminer")
 
-import copy
 
 import dimod
 import numpy as np
 import pytest
 import torch
 
-from qpsbgd import QPSBGD
-from qpsbgd.nn import BinaryLinear
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
@@ -76,15 +73,6 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(cache):
     assert torch.equal(VirtualQPU(**options).solve(family).spins, two.spins)
 
 
-def test_control_errors_blur_the_answer(cache):
-    family = random_family(16, 4, 32)
-    energies = [
-        VirtualQPU(size=4, cache=cache, descent=False, h_error=error, j_error=error).solve(family).stats["read_energy"]
-        for error in (0.0, 0.5)
-    ]
-    assert energies[0] < energies[1]
-
-
 def test_the_chip_has_the_ranges_of_a_real_one():
     ranges = {"h_range": [-4, 4], "j_range": [-1, 1], "extended_j_range": [-2, 1], "num_reads_range": [1, 10000]}
     ranges |= {"per_qubit_coupling_range": [-18, 15], "annealing_time_range": [0.5, 2000]}
@@ -108,15 +96,6 @@ def test_weak_chains_break_and_strong_ones_hold(cache):
         for strength in (0.05, 1.0)
     ]
     assert broken[0] > 0.1 > broken[1]
-
-
-def test_longer_anneals_come_lower(cache):
-    family = random_family(16, 4, 8, scale=0.5)
-    energies = [
-        VirtualQPU(size=4, cache=cache, descent=False, annealing_time=time).solve(family).stats["read_energy"]
-        for time in (1.0, 40.0)
-    ]
-    assert energies[1] < energies[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -174,31 +153,6 @@ def test_senseless_chips_are_refused(options):
         VirtualChip(**options)
 
 
-def test_a_network_trains_on_it(cache):
-    torch.manual_seed(0)
-    inputs = torch.randn(32, 10)
-    targets = (inputs @ torch.randn(10, 2)).sign()
-    model = BinaryLinear(10, 2)
-    optimizer = QPSBGD(model, lr=0.05, steps=40, solver=VirtualQPU(size=3, cache=cache, num_reads=5, sweeps=16))
-    losses = []
-    for _ in range(40):
-        loss = (model(inputs) - targets).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert np.mean(losses[-5:]) < 0.7 * losses[0]
-    assert optimizer.solver.submissions == 40
-
-
-def test_a_copied_solver_goes_on_alike(cache):
-    solver = VirtualQPU(size=3, cache=cache, num_reads=5)
-    family = random_family(4, 2, 8)
-    spins = solver.solve(family).spins
-    copied = copy.deepcopy(solver)
-    assert copied.submissions == 1
-    assert torch.equal(copied.solve(family).spins, spins)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -222,14 +176,6 @@ def test_the_chip_refuses_strange_problems():
         VirtualChip(size=1)
     with pytest.raises(TypeError, match="sweeps must be an integer"):
         VirtualChip(size=2, sweeps=2.5)
-
-
-def test_the_smallest_chips_are_a_pegasus_of_two_and_a_zephyr_of_one():
-    assert len(VirtualChip(size=1, topology="zephyr").nodelist) == 48
-    assert len(VirtualChip(size=2).nodelist) == 40
-    for topology, size in (("zephyr", 0), ("pegasus", 1)):
-        with pytest.raises(ValueError, match=f"size must be an integer of at least {size + 1}, got {size}"):
-            VirtualChip(size=size, topology=topology)
 
 
 @pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])

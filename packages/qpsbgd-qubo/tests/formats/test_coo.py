@@ -9,8 +9,7 @@ from dimod.serialization import coo
 from qpsbgd_qubo.problem_files import read_problem
 
 
-@pytest.mark.parametrize("name", ["p.txt", "p.coo", "p.txt.gz"])
-@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+@pytest.mark.parametrize(("name", "vartype"), [("p.txt", "SPIN"), ("p.coo", "BINARY"), ("p.txt.gz", "BINARY")])
 def test_what_dimod_writes_comes_back(write, assignments, values_of, name, vartype):
     bqm = dimod.generators.gnp_random_bqm(6, 0.6, vartype, random_state=1)
     bqm.add_linear_from({variable: 0.25 * variable for variable in bqm.variables})

@@ -18,9 +18,10 @@ def market(matrix, **options):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("name", ["p.mtx", "p.mtx.gz", "p.txt"])
-@pytest.mark.parametrize("symmetry", ["general", "symmetric"])
-@pytest.mark.parametrize("dtype", [int, float])
+@pytest.mark.parametrize(
+    ("name", "symmetry", "dtype"),
+    [("p.mtx", "general", int), ("p.mtx.gz", "symmetric", float), ("p.txt", "general", float)],
+)
 def test_a_matrix_is_a_qubo_to_be_minimised(write, assignments, values_of, name, symmetry, dtype):
     generator = np.random.default_rng(0)
     matrix = generator.integers(-9, 10, (5, 5)).astype(dtype)
