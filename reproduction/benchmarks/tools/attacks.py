@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -36,6 +35,7 @@ from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.tools.mutants import FORKS, in_fork
 from benchmarks.tools.random_networks import deployed_alike, random_network
 from qpsbgd import QPSBGD, Checkpoint, QuboDescent, binarize
 from qpsbgd.nn import BinaryLinear
@@ -52,7 +52,6 @@ ROOT = Path(__file__).parents[3]
 from rank_runs import Processes, fully_sharded
 
 OUT = ROOT / "reproduction" / "results" / "attacks.json"
-FORKS = multiprocessing.get_context("fork")
 SEED = 0
 PATIENCE = 20  # seconds that ranks wait for one another
 
@@ -98,19 +97,6 @@ def output(code, **settings):
     changed = {name: value for name, value in (os.environ | settings).items() if value is not None}
     done = subprocess.run([sys.executable, "-c", code], env=changed, capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else None
-
-
-def in_fork(function, *arguments):
-    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
-    here, there = FORKS.Pipe(duplex=False)
-    child = FORKS.Process(target=lambda: there.send(function(*arguments)))
-    child.start()
-    there.close()
-    answer = None
-    with contextlib.suppress(EOFError):
-        answer = here.recv()
-    child.join()
-    return answer
 
 
 def limit(memory, seconds):

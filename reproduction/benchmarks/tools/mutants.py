@@ -1,7 +1,6 @@
 """Do the tests notice wrong code? Small changes of new lines, one at a time, each against the tests that reach it.
 
     nice python reproduction/benchmarks/tools/mutants.py --since d83c8907 --seed 7 --sample 300
-    nice python reproduction/benchmarks/tools/mutants.py --again      what nobody noticed, against today's tests
 
 Candidates are the lines of packages/*/src that git blames on commits after `--since`, without messages of errors,
 annotations, texts (but C in deploy/c_*.py) and `zip(strict=)`; what is for GPUs is left out. A change is noticed if a
@@ -35,83 +34,31 @@ ROOT = Path(__file__).parents[3]
 OUT = ROOT / "reproduction" / "results" / "mutants_new.json"
 FORKS = multiprocessing.get_context("fork")
 QUIET = [
-    "-q",
-    "--no-header",
-    "--tb=line",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:xdist",
-    "-c",
-    "pyproject.toml",
-    "-m",
+    *["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", "pyproject.toml", "-m"],
     "not slow",
 ]
 HEAVY = "torch numpy scipy.sparse dimod dwave.system onnx onnxruntime sklearn.base networkx safetensors.numpy"
 GPU = {"chains_triton", "kernels_triton", "cuda_graph", "gpu_annealing"}
-TESTS = {
-    # annealers
-    "chip_solver": "virtual_qpu chips",
-    "ledger": "budget",
-    "packing": "packed_composite virtual_qpu",
-    "reads": "samples dwave",
-    "recordings": "replay",
-    "service_solver": "leap_hybrid budget",
-    "sqlite_file": "budget replay",
-    "submissions": "budget replay",
-    "tiles": "packed_composite virtual_qpu",
-    # solvers and problems
-    "annealing": "search",
-    "assignments": "solve_many",
-    "auto": "solvers/protocol exact",
-    "bqm": "dimod_sampler solve_many",
-    "family": "arrays protocol",
-    "lists": "qbsolv coo text",
-    "pool": "portfolio solve_many",
-    "problems": "problem_files solve_many ising",
-    "protocol": "solve_many repeated_answers ranges",
-    "quantum_annealing": "search",
-    "search_problem": "portfolio solve_many",
-    "single_flips": "search descent",
-    "sphere_decoder": "exact",
-    "tensor_descent": "descent search",
-    "terminal": "command",
-    "testing": "solvers/protocol",
-    # training
-    "baselines": "every_optimizer",
-    "binary_optimizer": "every_optimizer qpsbgd",
-    "claims": "qpsbgd real_part",
-    "contexts": "tape layers",
-    "distributed_solver": "ranks",
-    "estimator": "sklearn",
-    "huggingface": "saving transformers",
-    "known_layers": "layers tape",
-    "layer_run": "binarizing passes following hostile_inputs",
-    "options": "qpsbgd recommend",
-    "parameters": "qpsbgd every_optimizer",
-    "qpsbgd": "every_optimizer recorded_passes",
-    "qubo_descent": "every_optimizer",
-    "real_part": "every_optimizer",
-    "recorder": "recorded_passes tape",
-    "selection": "binarizing hostile_inputs",
-    "straight_through": "layers activations transforms",
-    "system": "ridge weights spins dead_units",
-    "updates": "baselines every_optimizer",
-    "weights": "ridge polar dead_units",
-    # deployment
-    "c_bytes": "c_layout c_memory c_code quantized",
-    "c_code": "c_memory small_cases",
-    "c_layout": "c_memory",
-    "c_passes": "c_memory c_layout c_code",
-    "c_steps": "c_code small_cases quantized",
-    "c_templates": "c_code small_cases",
-    "c_tensor_steps": "c_code functions",
-    "c_values": "c_code quantized",
-    "graph_builder": "functions reading in_place checks",
-    "memory": "c_memory c_layout",
-    "modules": "functions targets checks spellings",
-    "thresholds": "quantized small_cases",
-}
+TESTS = """
+chip_solver: virtual_qpu chips; ledger: budget; packing: packed_composite virtual_qpu; reads: samples dwave;
+recordings: replay; service_solver: leap_hybrid budget; sqlite_file: budget replay; submissions: budget replay;
+tiles: packed_composite virtual_qpu; annealing: search; assignments: solve_many; auto: solvers/protocol exact;
+bqm: dimod_sampler solve_many; family: arrays protocol; lists: qbsolv coo text; pool: portfolio solve_many;
+problems: problem_files solve_many ising; protocol: solve_many repeated_answers ranges; quantum_annealing:
+search; search_problem: portfolio solve_many; single_flips: search descent; sphere_decoder: exact;
+tensor_descent: descent search; terminal: command; testing: solvers/protocol; baselines: every_optimizer;
+binary_optimizer: every_optimizer qpsbgd; claims: qpsbgd real_part; contexts: tape layers; distributed_solver:
+ranks; estimator: sklearn; huggingface: saving transformers; known_layers: layers tape; layer_run: binarizing
+passes following hostile_inputs; options: qpsbgd recommend; parameters: qpsbgd every_optimizer; qpsbgd:
+every_optimizer recorded_passes; qubo_descent: every_optimizer; real_part: every_optimizer; recorder:
+recorded_passes tape; selection: binarizing hostile_inputs; straight_through: layers activations transforms;
+system: ridge weights spins dead_units; updates: baselines every_optimizer; weights: ridge polar dead_units;
+c_bytes: c_layout c_memory c_code quantized; c_code: c_memory small_cases; c_layout: c_memory; c_passes:
+c_memory c_layout c_code; c_steps: c_code small_cases quantized; c_templates: c_code small_cases;
+c_tensor_steps: c_code functions; c_values: c_code quantized; graph_builder: functions reading in_place checks;
+memory: c_memory c_layout; modules: functions targets checks spellings; thresholds: quantized small_cases
+"""
+"""Tests that reach a module, beside that of its name."""
 OF_RUNTIME = ("test_functions", "test_packed_model", "test_small_cases", "test_crafted_files")
 BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
 BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
@@ -217,17 +164,16 @@ class Enough:
             raise pytest.exit.Exception("enough", 0)
 
 
-def in_fork(function, log, patience, processor_time=-1):
-    """What a function returns in a fork of this process with its output in a log; None if it does not end in time."""
+def in_fork(function, *arguments, log=None, patience=None, processor_time=-1):
+    """What a function returns in a fork of this process, its output in a log; None if it does not end well, in time."""
     here, there = FORKS.Pipe(duplex=False)
 
     def work():
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (processor_time,) * 2)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        there.send(function())
+        for stream in (1, 2) if log else ():
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), stream)
+        there.send(function(*arguments))
         os._exit(0)
 
     child = FORKS.Process(target=work)
@@ -251,7 +197,8 @@ def tests_of(file, work):
     if package == "qpsbgd-runtime":
         folder = work / "packages" / "qpsbgd" / "tests" / "deploy"
         return [folder / f"{name}.py" for name in OF_RUNTIME]
-    names = [f"test_{name}" for name in (file.stem, *TESTS.get(file.stem, "").split())]
+    others = dict(entry.split(": ") for entry in " ".join(TESTS.split()).split("; "))
+    names = [f"test_{name}" for name in (file.stem, *others.get(file.stem, "").split())]
     names = [name.replace("test_solvers/", "solvers/test_") for name in names]
     folder = file.parent.name.replace(file.relative_to(work).parts[3], "*")  # a test may stand in a folder of this name
     found = [path for name in names for path in sorted(work.glob(f"packages/{package}/tests/**/{name}.py"))]
@@ -263,12 +210,8 @@ def noticed(file, source, tests, seconds, log):
     text, times = file.read_text(), file.stat()
     file.write_text(source)
     try:
-        code = in_fork(
-            lambda: int(pytest.main([*QUIET, "-x", *map(str, tests)], [Enough(seconds)])),
-            log,
-            60 * seconds,
-            6 * seconds,
-        )
+        limits = {"patience": 60 * seconds, "processor_time": 6 * seconds}
+        code = in_fork(lambda: int(pytest.main([*QUIET, "-x", *tests], [Enough(seconds)])), log=log, **limits)
     finally:
         file.write_text(text)
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -301,7 +244,7 @@ def copied(work):
         import_module(name)
     if not (work / "compiled").exists():  # not later: two changes of a file may have the same size and time
         tests = [str(folder) for folder in work.glob("packages/*/tests")]
-        in_fork(lambda: int(pytest.main([*QUIET, "--collect-only", *tests])), work / "log", 900)
+        in_fork(lambda: int(pytest.main([*QUIET, "--collect-only", *tests])), log=work / "log", patience=900)
         (work / "compiled").touch()
     sys.dont_write_bytecode = True
 
@@ -313,8 +256,6 @@ def main():
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
-    parser.add_argument("--again", action="store_true", help="try today's survivors only, in a fresh --work")
-    parser.add_argument("--report", action="store_true", help="write what is known, and try nothing")
     options = parser.parse_args()
     copied(options.work)
     work = options.work
@@ -322,30 +263,20 @@ def main():
     if not kept.exists():
         kept.write_text(json.dumps(candidates(work, commits)))
     sample = random.Random(options.seed).sample(json.loads(kept.read_text()), options.sample)
-    content = json.loads(OUT.read_text()) if options.again else {}
-    open_still = [{key: one[key] for key in ("file", "code", "was", "became")} for one in content.get("survivors", [])]
     lines = work / "outcomes.jsonl"
-    done = {} if options.again or not lines.exists() else dict(map(json.loads, lines.read_text().splitlines()))
+    done = list(map(json.loads, lines.read_text().splitlines())) if lines.exists() else []
     outcomes = []
-    for count, (name, number) in enumerate(json.loads(kept.read_text()) if options.again else sample):
-        file = Path(name)
-        if str(count) not in done and options.report:
-            break
-        shown, source = mutant(file, number, work)
-        if options.again and {key: shown[key] for key in ("file", "code", "was", "became")} not in open_still:
-            continue
-        if str(count) not in done:
-            tests = tests_of(file, work)
-            seen = noticed(file, source, tests, options.seconds, work / "log") if tests else None
-            done[str(count)] = seen
+    for count, (name, number) in enumerate(sample):
+        shown, source = mutant(Path(name), number, work)
+        if count == len(done):
+            tests = tests_of(Path(name), work)
+            done.append(noticed(Path(name), source, tests, options.seconds, work / "log") if tests else None)
             with lines.open("a") as out:
-                out.write(json.dumps([str(count), seen]) + "\n")
-            print(count, round(sum(os.times()[2:4])), seen, "" if seen else shown, flush=True)
-        outcomes.append((shown, done[str(count)]))
+                out.write(json.dumps(done[-1]) + "\n")
+            print(count, round(sum(os.times()[2:4])), done[-1], "" if done[-1] else shown, flush=True)
+        outcomes.append((shown, done[count]))
     survivors = sorted((s for s, seen in outcomes if not seen), key=lambda s: (s["file"], s["line"]))
     print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} changes noticed")
-    if options.again:
-        return
     of_file, left = Counter(s["file"] for s, _ in outcomes), Counter(s["file"] for s in survivors)
     facts = {"seed": options.seed, "lines of": commits, "candidates": len(json.loads(kept.read_text()))}
     facts |= {"seconds of tests per change": options.seconds}
