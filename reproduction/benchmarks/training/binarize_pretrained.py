@@ -22,7 +22,7 @@ from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, accuracy, cl
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.experiments.cifar import BasicBlock, resnet, shifted
+from qpsbgd_paper.framework.networks import BasicBlock, resnet, shifted
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
 IMAGES = {20: 2048, 56: 512}

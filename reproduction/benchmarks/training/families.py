@@ -27,7 +27,7 @@ from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
 from qpsbgd.nn import convert
 from qpsbgd.projections.polar import polar_factors
 from qpsbgd.projections.weights import Step, Weights, WeightsState
-from qpsbgd_paper.experiments.cifar import resnet, vgg_small
+from qpsbgd_paper.framework.networks import resnet, vgg_small
 
 EPOCHS, TEXT_STEPS = 6, 1000
 RATES = [0.0045, 0.009, 0.018, 0.036, 0.072]

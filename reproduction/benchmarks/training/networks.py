@@ -31,7 +31,7 @@ from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.recommend import WARMUP
 from qpsbgd.projections import Spins
-from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
+from qpsbgd_paper.framework.networks import augmented, resnet, vgg_small
 
 BATCH, TEXT_BATCH = 128, 64
 

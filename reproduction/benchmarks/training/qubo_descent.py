@@ -25,7 +25,7 @@ from qpsbgd.nn import convert
 from qpsbgd.optim.qubo_descent import default_flips
 from qpsbgd.projections.system import inverse
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Step, Weights
-from qpsbgd_paper.experiments.cifar import resnet
+from qpsbgd_paper.framework.networks import resnet
 from qpsbgd_qubo.solvers.search.descent import Descent
 
 SIDE, BATCH = 14, 64

@@ -38,8 +38,8 @@ from benchmarks.training.training_parts import (
 from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.projections import Spins
-from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.networks import resnet, vgg_small
 
 CUDA = DEVICE == "cuda"
 BLOCK = 20

@@ -1,4 +1,3 @@
-import csv
 import io
 import json
 import os
@@ -17,7 +16,7 @@ from rich.console import Console
 
 from qpsbgd import cli
 from qpsbgd_paper.cli import run as running
-from qpsbgd_paper.experiments import EXPERIMENTS, LONG, logreg, make_experiment
+from qpsbgd_paper.experiments import EXPERIMENTS, logreg, make_experiment
 from qpsbgd_paper.framework.methods import DWAVE
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 from qpsbgd_qubo.files.atomic import with_checksum
@@ -206,8 +205,6 @@ def _runs(pid):
             ["run", "logreg", "--dask", "x:1", "--solver", "dwave", "--option", "max_qpu_seconds=1"],
             "answers of 'dwave' are kept on this machine",
         ),
-        (["run", "logreg", "--csv", "nowhere/runs.csv"], "nowhere/runs.csv"),
-        (["run", "logreg", "--csv", "file"], "another place with --csv"),
         (["run", "logreg", "-o", "file"], "--out must be a folder, but file is a file"),
         (["demo", "-o", "file/x"], "--out must be a folder, but file is a file"),
         (["report"], "there are no results in results/paper or results/quick"),
@@ -281,10 +278,7 @@ def test_all_means_every_experiment_of_the_paper(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(running, "_run", lambda experiments, **_: seen.extend(e.name for e in experiments))
     code, _, _ = called(monkeypatch, capsys, "run", "all", "--quick", "--solver", "annealing", "--out", tmp_path)
     assert code == 0
-    assert seen == list(EXPERIMENTS) and "cifar" not in seen
-    seen.clear()
-    assert called(monkeypatch, capsys, "run", "all", "cifar", "--quick", "--out", tmp_path)[0] == 0
-    assert seen == [*EXPERIMENTS, "cifar"], "named beside all, it is run"
+    assert seen == list(EXPERIMENTS)
 
 
 def test_the_data_folder_of_the_command_line_reaches_the_processes(monkeypatch, capsys, tmp_path):
@@ -308,8 +302,7 @@ def test_without_a_name_all_names_are_listed_with_a_line_each(monkeypatch, capsy
     code, out, _ = called(monkeypatch, capsys, "run")
     assert code == 2, "nothing was run"
     listed = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
-    assert listed == {name: make_experiment(name).title for name in (*EXPERIMENTS, *LONG)}
-    assert "all, which leaves out cifar" in out.splitlines()[0]
+    assert listed == {name: make_experiment(name).title for name in EXPERIMENTS}
 
 
 def test_a_spent_budget_ends_the_command_with_one_line_and_keeps_what_is_done(tiny, tmp_path, monkeypatch, capsys):
@@ -348,26 +341,6 @@ def test_a_run_that_diverges_is_shown_and_the_others_too(tiny, tmp_path, monkeyp
     assert "not finite" in out
     assert called(monkeypatch, capsys, "report", "--results", tmp_path)[0] == 0
     assert "not finite" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_the_figures_of_all_runs_come_as_csv(tiny, tmp_path, monkeypatch, capsys):
-    target = tmp_path / "runs.csv"
-    code, _, err = called(
-        monkeypatch, capsys, "run", "logreg", "--workers", 1, "--out", tmp_path / "out", "--csv", target
-    )
-    assert code == 0, err
-    rows = list(csv.DictReader(target.read_text(encoding="utf-8").splitlines()))
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "out" / "runs").glob("*.json")]
-    assert {row["experiment"] for row in rows} == {"logreg"}
-    wanted = {
-        (run["settings"]["case"], run["settings"]["line"], str(run["settings"]["seed"]), metric): value
-        for run in runs
-        for metric, value in run["result"].items()
-        if isinstance(value, float)
-    }
-    found = {(row["case"], row["line"], row["seed"], row["metric"]): float(row["value"]) for row in rows}
-    assert found == wanted and len(rows) == len(wanted)
-    assert all(isinstance(json.loads(row["options"]), dict) for row in rows)
 
 
 def test_figures_come_in_the_formats_that_are_wanted(finished, monkeypatch, capsys, tmp_path):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.cli.console import console, rich_table, say, show
-from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
+from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.paid import PAID
-from qpsbgd_qubo.files.atomic import check_folder, check_new, check_writable
+from qpsbgd_qubo.files.atomic import check_folder
 from qpsbgd_qubo.options import read_options
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help=f"{', '.join(EXPERIMENTS)}, or all of these; or {', '.join(LONG)}, which takes hours without a GPU "
-            "and is not part of all. Without a name they are listed.",
-            metavar="NAME...",
+            help=f"{', '.join(EXPERIMENTS)}, or all of these. Without a name they are listed.", metavar="NAME..."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
@@ -88,8 +86,6 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Also write the figures of every run to this CSV file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a CSV file that is there already.")] = False,
     dask: Annotated[
         str | None,
         typer.Option(help="Run on the Dask cluster of this scheduler, such as tcp://host:8786, instead of --workers."),
@@ -99,8 +95,8 @@ def run(
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
     _check_installed()
     if not names:
-        say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
-        for name in (*EXPERIMENTS, *LONG):
+        say("Name one or more experiments, or all:")
+        for name in EXPERIMENTS:
             say(f"  {name:<12} {make_experiment(name).title}")
         raise typer.Exit(2)
     if dask is not None and solver in PAID:
@@ -117,16 +113,13 @@ def run(
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
-    if csv is not None:
-        check_new(csv, force=force, option="--csv")
-        check_writable(csv)
     if data is not None:
         # In the environment, so that the processes that train find it too.
         os.environ["QPSBGD_DATA"] = str(data)
     folder = out or (QUICK if quick else PAPER)
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
     with _stoppable(), _processes(workers, dask) as processes:
-        _run(experiments, out=folder, workers=processes, fresh=fresh, note=note, csv=csv)
+        _run(experiments, out=folder, workers=processes, fresh=fresh, note=note)
     place = "" if folder == PAPER else f" --results {folder}"
     say(f"\nOne page with all results: qpsbgd report{place}")
 
@@ -167,7 +160,7 @@ def read_summaries(folder: Path) -> list[Summary]:
     """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
     from qpsbgd_paper.report.summaries import read_summary
 
-    known = [*DEMO, *EXPERIMENTS, *LONG]
+    known = [*DEMO, *EXPERIMENTS]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     summaries = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
@@ -191,10 +184,9 @@ def _run(
     fresh: bool,
     command: str | None = None,
     note: str = "",
-    csv: Path | None = None,
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.result_files import is_damaged, write_csv, write_result
+    from qpsbgd_paper.framework.result_files import is_damaged, write_result
     from qpsbgd_paper.report.tables import claims_table, main_tables
 
     check_folder(out)
@@ -229,8 +221,6 @@ def _run(
         for claim, verdict, *_, here, says in claims_table(summary).rows:
             say(f"• {claim} ({says}): {verdict} – {here}")
         summaries.append(summary)
-        if csv is not None:
-            write_csv(csv, experiments[:count], folder=runs)
     return summaries
 
 

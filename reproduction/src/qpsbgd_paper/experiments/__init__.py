@@ -33,17 +33,13 @@ EXPERIMENTS: Mapping[str, str] = {
 }
 """The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
 
-LONG: Mapping[str, str] = {"cifar": "qpsbgd_paper.experiments.cifar:Cifar"}
-"""Experiments that take hours without a GPU, in the same form: run by their names alone, `all` leaves them out."""
-
 
 def make_experiment(name: str) -> Experiment:
     """The experiment of that name at its full size."""
-    known = {**EXPERIMENTS, **LONG}
-    if name not in known:
-        raise ValueError(f"unknown experiment {name!r}; choose from {', '.join(known)}, or all")
-    module, kind = known[name].split(":")
+    if name not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {name!r}; choose from {', '.join(EXPERIMENTS)}, or all")
+    module, kind = EXPERIMENTS[name].split(":")
     return getattr(import_module(module), kind)()
 
 
-__all__ = ["EXPERIMENTS", "LONG", "make_experiment"]
+__all__ = ["EXPERIMENTS", "make_experiment"]

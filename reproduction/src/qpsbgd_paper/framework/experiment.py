@@ -48,10 +48,6 @@ class Experiment(ABC):
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """All that a report shows, from finished runs alone; raises FileNotFoundError where some are not done."""
 
-    @abstractmethod
-    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
-        """Settings and results of all final runs; raises FileNotFoundError where some are not done."""
-
     def prepare(self) -> None:
         """Find or make what the experiment needs before many processes do; raises errors that a user can fix."""
         for find in self.needs:

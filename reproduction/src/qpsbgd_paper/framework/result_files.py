@@ -1,29 +1,20 @@
-"""Results as files, complete or not at all: JSON under a checksum, with what they were made with, and CSV."""
-
-from __future__ import annotations
+"""Results as files, complete or not at all: JSON under a checksum, with what they were made with."""
 
 import contextlib
-import csv
-import io
 import itertools
 import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from qpsbgd_qubo.files.atomic import with_checksum, without_checksum, writing
 
-if TYPE_CHECKING:
-    from qpsbgd_paper.framework.experiment import Experiment
-
 _NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
-COLUMNS = ("experiment", "case", "line", "options", "settings", "seed", "metric", "value")
 
 
 def as_json(value: Any) -> Any:
@@ -79,28 +70,3 @@ def environment() -> dict[str, str]:
     if torch.cuda.is_available():
         versions["gpu"] = torch.cuda.get_device_name()
     return versions
-
-
-def write_csv(path: Path, experiments: Sequence[Experiment], *, folder: Path) -> None:
-    """Write one row per final run and figure, as `csv_rows` has them; the file is there complete or not at all."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for experiment in experiments:
-        writer.writerows(csv_rows(experiment, folder=folder))
-    write_bytes(path, text.getvalue().encode())
-
-
-def csv_rows(experiment: Experiment, *, folder: Path) -> Iterator[list[Any]]:
-    """The `COLUMNS` of every figure of every final run, in full precision; empty where a figure is not finite."""
-    for job, result in experiment.finished(folder=folder):
-        known = {name: job.get(name, "") for name in ("case", "line", "seed")}
-        others = {key: value for key, value in job.items() if key not in (*known, "options", "choosing")}
-        before = [experiment.name, known["case"], known["line"], _json(job.get("options", {})), _json(others)]
-        for metric, value in result.items():
-            if not isinstance(value, list | dict):
-                yield [*before, known["seed"], metric, value]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
