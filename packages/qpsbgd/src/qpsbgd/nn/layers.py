@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from qpsbgd.nn.known_layers import KNOWN, watched
-from qpsbgd.nn.straight_through import sign, straight_through
+from qpsbgd.nn.planes import STALE, ModelKey, Planes, magnitudes, planes_of, scaled_signs
+from qpsbgd.nn.straight_through import sign
 from qpsbgd.nn.tape import MomentTape, Tape
 from qpsbgd_qubo.options import Number
 
@@ -56,6 +57,7 @@ class BinaryLayer(nn.Module, ABC):
             uses the binary ones.
         tape: Where the layer records moments of its inputs, or rows and output gradients, for an optimiser, in training
             mode only.
+        planes: ±1 or ± its scales, computed together with those of the layers of its model (see planes.py).
         label: Its path in the model, such as "blocks.3.conv1", for messages; empty if unknown.
     """
 
@@ -93,6 +95,8 @@ class BinaryLayer(nn.Module, ABC):
         self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
         self.latent_forward = False
         self.tape: MomentTape | Tape | None = None
+        self.planes: Planes | None = None
+        self.model_key: ModelKey | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(shape, **kind))
@@ -142,10 +146,8 @@ class BinaryLayer(nn.Module, ABC):
         """The scale of every output and bit (m, bits), learned or by magnitude; None where outputs share `gain`."""
         if self.unit is None:
             return self.scale
-        sizes = self.weight.detach().reshape(self.weight.shape[0], self.bits, -1).abs().mean(-1)
-        if self.bits > 1:
-            sizes = torch.stack([c * size for c, size in zip(self.coefficients, sizes.unbind(1), strict=True)], 1)
-        return self.unit * sizes
+        weights = self.weight.detach().reshape(self.weight.shape[0], self.bits, -1)
+        return magnitudes(weights, self.unit, self.coefficients)
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
@@ -162,7 +164,7 @@ class BinaryLayer(nn.Module, ABC):
         else:  # not folded into the weights: sums of ±1 are exact
             if self.scale is not None and self.bits == 1:
                 factor: Tensor | float = self._per_channel(self.gain * self.scale[:, 0])
-                weight = self.weight if latent else sign(self.weight)
+                weight = self.weight if latent else planes_of(self)
             else:
                 factor, weight = self.gain, self._effective_weight(latent=latent)
             output = factor * self._map(x, weight)
@@ -222,24 +224,33 @@ class BinaryLayer(nn.Module, ABC):
 
     def _effective_weight(self, *, latent: bool) -> Tensor:
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
-        scales = self.plane_scales
-        if scales is not None:  # no views of the weight, which small networks feel
-            outer = scales.shape if self.bits > 1 else scales.shape[:1]
-            scales = scales.reshape(*outer, *(1,) * len(self._kernel_shape))
-        if scales is not None and self.unit is not None and not latent:
-            signs = torch.where(self.weight.detach() >= 0, scales, -scales)
-            planes = straight_through(signs, self.weight, self.unit)
-        else:
-            planes = self.weight if latent else sign(self.weight)
-            if self.unit is not None:
-                planes = self.unit * planes
-            elif scales is not None:
-                planes = scales * planes
+        planes = self.weight if latent else planes_of(self)
+        if latent and self.unit is not None:
+            planes = self.unit * planes
+        elif self.scale is not None:
+            planes = self._outer(self.scale) * planes
         if self.bits == 1:
             return planes
-        if scales is not None and (self.unit is None or not latent):
+        if self.scale is not None or (self.unit is not None and not latent):
             return planes.sum(1)
         return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
+
+    def plane_values(self) -> Tensor:
+        """±1, with `scale="magnitude"` times the scales, in the shape of `weight`."""
+        if self.unit is None:
+            return sign(self.weight.detach())
+        assert self.plane_scales is not None
+        return scaled_signs(self.weight.detach(), self._outer(self.plane_scales))
+
+    def expire_planes(self) -> None:
+        """Weights may have other values when the layer is called again."""
+        self.planes = None
+        STALE.add(self)
+
+    def _outer(self, scales: Tensor) -> Tensor:
+        """Scales (m, bits) in a shape that goes with `weight`; not the other way round, which small networks feel."""
+        outer = scales.shape if self.bits > 1 else scales.shape[:1]
+        return scales.reshape(*outer, *(1,) * len(self._kernel_shape))
 
     @property
     def _kernel_shape(self) -> tuple[int, ...]:
@@ -307,7 +318,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
-        return {**self.__dict__, "tape": None}
+        return {**self.__dict__, "tape": None, "planes": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -320,10 +331,11 @@ def saved_options(mark: Tensor) -> dict[str, Any]:
 
 
 def label_layers(model: nn.Module) -> None:
-    """Tell the binary layers of a model their paths in it, by which messages then name them."""
+    """Tell the binary layers of a model their paths in it, by which messages then name them, and that they are one."""
+    key = ModelKey()
     for name, module in model.named_modules():
         if isinstance(module, BinaryLayer):
-            module.label = name or module.label
+            module.label, module.model_key = name or module.label, key if name else module.model_key or key
 
 
 def traced(module: nn.Module, x: Any) -> Any:

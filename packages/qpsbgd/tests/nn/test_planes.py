@@ -1,0 +1,118 @@
+"""Planes that layers compute together: the same as alone, and never those of earlier weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, planes
+from qpsbgd.nn.layers import label_layers
+
+
+@pytest.fixture(
+    params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+)
+def device(request, monkeypatch):
+    """A device on which layers share kernels: a GPU, or the processor for once."""
+    monkeypatch.setattr(planes, "DEVICES", {"cpu", "cuda"})
+    planes.STALE.clear()
+    return request.param
+
+
+def network(**options):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        BinaryConv2d(3, 8, 3, **options),
+        nn.ReLU(),
+        BinaryConv2d(8, 8, 3, bits=2, **options),
+        nn.ReLU(),
+        nn.Flatten(),
+        BinaryLinear(128, 16, **options),
+        BinaryLinear(16, 4, gain=1.0),
+    )
+    label_layers(model)
+    return model
+
+
+def gradients(model, x):
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": "magnitude"}, {"scale": "learned"}, {"gain": 1.0}], ids=str)
+@pytest.mark.parametrize("change", ["step", "data", "in place", "replaced", "loaded"])
+def test_planes_computed_together_are_those_of_the_weights_of_now(device, options, change):
+    model, x = network(**options).to(device), torch.randn(5, 3, 8, 8, device=device)
+    other = network(**options).to(device)
+    for _ in range(3):
+        alone = copy.deepcopy(model)
+        with torch.no_grad():
+            expected = alone(x)  # without gradients every layer computes its own
+        torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(gradients(model, x), gradients(alone, x))
+        for layer in (layer for layer in model if hasattr(layer, "weight")):
+            new = torch.randn_like(layer.weight)
+            if change == "step":
+                layer.weight = nn.Parameter(layer.weight.detach() - layer.weight.grad)
+            elif change == "data":
+                layer.weight.data.copy_(new)
+            elif change == "in place":
+                with torch.no_grad():
+                    layer.weight.mul_(-1)
+            elif change == "replaced":
+                layer.weight = nn.Parameter(new)
+        if change == "loaded":
+            model.load_state_dict(other.state_dict())
+
+
+def test_the_layers_of_a_network_are_computed_at_the_first_call(device):
+    model, x = network(scale="magnitude").to(device), torch.randn(5, 3, 8, 8, device=device)
+    gradients(model, x)
+    layers = [layer for layer in model if hasattr(layer, "weight")]
+    assert all(layer.planes is None for layer in layers)
+    layers[0](x)
+    assert all(layer.planes is not None for layer in layers)
+    values = [layer.planes.values for layer in layers]
+    model(x)  # the weights are the same
+    assert all(layer.planes.values is value for layer, value in zip(layers, values, strict=True))
+
+
+def test_training_goes_the_same_way_with_and_without_shared_planes(device, monkeypatch):
+    def trained():
+        model, x = (
+            network(scale="magnitude").to(device),
+            torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1)).to(device),
+        )
+        optimizer = QPSBGD(model, steps=20, real=True)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    together = trained()
+    monkeypatch.setattr(planes, "DEVICES", set())
+    torch.testing.assert_close(together, trained())
+
+
+def test_planes_are_in_the_type_of_autocast(device):
+    model, x = network(scale="magnitude").to(device), torch.randn(5, 3, 8, 8, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        model(x).float().square().mean().backward()
+        model(x)
+    assert model[0].planes.values.dtype == torch.bfloat16 and model[0].weight.grad.dtype == torch.float32
+    model(x)
+    assert model[0].planes.values.dtype == torch.float32
+
+
+def test_copies_and_dead_networks_keep_nothing(device):
+    model, x = network().to(device), torch.randn(5, 3, 8, 8, device=device)
+    model(x)
+    assert copy.deepcopy(model)[0].planes is None
+    gradients(model, x)
+    assert len(planes.STALE) == 4
+    del model
+    assert len(planes.STALE) == 0
