@@ -12,13 +12,10 @@ from pathlib import Path
 
 from benchmarks import paper_tables as paper
 from benchmarks.deploy import deploy_tables as deploy
-from benchmarks.solvers import problem_tables as problems
 from benchmarks.solvers import solver_tables as solving
 from benchmarks.tables import RESULTS, ROOT, results
-from benchmarks.tools import reliability_tables as reliability
 from benchmarks.training import binarize_tables as binarizing
 from benchmarks.training import family_tables as families
-from benchmarks.training import scaling_tables as scaling
 from benchmarks.training import solver_study_tables as studies
 from benchmarks.training import training_tables as training
 from qpsbgd_paper.experiments import EXPERIMENTS
@@ -34,7 +31,7 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 DOCUMENTS = {
     "README.md": (training.today_shortly,),
     "docs/qubo.md": (
-        *(problems.constraint_problems, problems.dense_problems, problems.graph_problems, problems.problem_sizes),
+        *(solving.constraint_problems, solving.dense_problems, solving.graph_problems, solving.problem_sizes),
         *(solving.layer, solving.exact),
     ),
     "docs/annealers.md": (solving.many, solving.cost, solving.virtual, solving.virtual_sizes),
@@ -48,12 +45,12 @@ DOCUMENTS = {
             training.winner,
             training.verdicts,
         ),
-        *(studies.controls, training.step_cost, scaling.large, scaling.large_binarized),
+        *(studies.controls, training.step_cost, training.large, training.large_binarized),
     ),
     "docs/qubo_training.md": (studies.qubo_training, families.deep_weights, studies.frozen_features),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
-    "docs/design.md": (reliability.attacked,),
+    "docs/design.md": (paper.attacked,),
     "docs/integrations.md": (training.estimators,),
     "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
     "docs/binarize.md": (
@@ -66,7 +63,7 @@ DOCUMENTS = {
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
 DRAWN = {
-    "time_to_target": problems.time_figure,
+    "time_to_target": solving.time_figure,
     "binarize": binarizing.binarize_figure,
     "families": families.families_figure,
     "today": training.today_figure,

@@ -151,3 +151,9 @@ def chip_figure():
     part = {key: [panel[key][k] for k in shown] for key in ("nodes", "colours")}
     title = "A layer of 84 columns on a Zephyr chip: one colour per column, one submission for all"
     return {**drawn, "panels": [{**panel, **part, "size": 4.4, "title": title}], "columns": 1, "height": 5.2}
+
+
+def attacked():
+    """For docs/design.md, one row per attack: how often it was tried, and how often the library held."""
+    rows = results("attacks")["attacks"].values()
+    return pipes(["attack", "trials", "held"], ([row["about"], f"{row['trials']}", f"{row['held']}"] for row in rows))

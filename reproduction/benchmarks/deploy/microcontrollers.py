@@ -13,7 +13,7 @@ instructions are counted under `-icount`: no pipeline, no waiting for flash.
     python benchmarks/deploy/microcontrollers.py ["code=one bit" ...] [--again] [--cmsis-nn FOLDER] [--accuracy FOLDER]
 
 writes results/microcontrollers.json. `--accuracy FOLDER` also computes the accuracy of mlperf_training.py's networks in
-C, on this computer; QPSBGD_DATA has CIFAR-10. The folder of
+C, on this computer; CIFAR-10 as in networks.py. The folder of
 CMSIS-NN has ARM's headers in Include/ and its library, built as ARM's README has it, in CORE/libcmsis-nn.a for m3
 and m4; emlearn comes from PyPI.
 """
@@ -36,9 +36,9 @@ from torch import nn
 
 from benchmarks.deploy.mlperf_training import residual
 from benchmarks.study import arguments
+from benchmarks.training.training_parts import cifar
 from qpsbgd.deploy import load_packed, to_c
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_paper.datasets.cifar import load_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "packages" / "qpsbgd" / "tests" / "shared"))
 from compiled_c import built, output_step, results
@@ -431,8 +431,8 @@ CODES = {
 
 def accuracies_in_c(packed):
     """The share of CIFAR-10's test images that the C of every packed network in a folder gets right."""
-    cifar, found = load_cifar10(), {}
-    images, labels = cifar.test_images.permute(0, 3, 1, 2).float().numpy() / 256, cifar.test_labels.tolist()
+    (_, _, images, labels), found = cifar(), {}
+    images, labels = images.permute(0, 3, 1, 2).float().numpy() / 256, labels.tolist()
     for path in sorted(packed.glob("*.safetensors")):
         with tempfile.TemporaryDirectory() as folder:
             program, parts = built(to_c(load_packed(path), folder), "-O2"), np.array_split(images, 20)

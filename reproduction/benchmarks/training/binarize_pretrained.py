@@ -3,7 +3,7 @@
     python benchmarks/training/binarize_pretrained.py        writes results/binarize_pretrained.json
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
-a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
+a copy of its folder `pretrained_models`; CIFAR-10 as in networks.py. First and last layer and the norms stay
 real. Calibration images are the first of the training set. "distilled" is "float targets" and then `distill` on 2,000
 images with crops and flips, at its default rate, on a GPU where there is one. Rows that are there already are kept.
 """
@@ -17,11 +17,10 @@ from pathlib import Path
 
 import torch
 from benchmarks.study import study
-from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, accuracy, clock
+from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, accuracy, cifar, clock
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
-from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.framework.networks import BasicBlock, resnet, shifted
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
@@ -83,13 +82,13 @@ def binarized(depth, bits, method, images):
 
 
 def run(job):
-    data = load_cifar10()
-    made, spent = binarized(**job, images=data.train_images)
-    images = 0 if job["method"] == "float" else IMAGES[job["depth"]]
+    images, _, test_images, test_labels = cifar()
+    made, spent = binarized(**job, images=images)
+    used = 0 if job["method"] == "float" else IMAGES[job["depth"]]
     made.to(DEVICE).eval()
     with torch.no_grad():
-        score = accuracy(lambda x: made(inputs(x)), data.test_images.to(DEVICE), data.test_labels.to(DEVICE))
-    return job | {"images": images, "seconds": spent, "accuracy": score}
+        score = accuracy(lambda x: made(inputs(x)), test_images.to(DEVICE), test_labels.to(DEVICE))
+    return job | {"images": used, "seconds": spent, "accuracy": score}
 
 
 if __name__ == "__main__":

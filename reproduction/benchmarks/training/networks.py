@@ -14,17 +14,14 @@ out: rivals run there at the rates that CIFAR-10 gave them, like ours. Finished 
 goes on; none begins after S seconds. Writes results/networks.json.
 """
 
-import os
 from functools import cache, partial
-from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from benchmarks.study import arguments, tuned
 from benchmarks.training.binarize_networks import GPT, WINDOW
 from benchmarks.training.binarize_networks import characters as text
-from benchmarks.training.training_parts import DEVICE, accuracy, autocast, clock, fashion_parts
+from benchmarks.training.training_parts import DEVICE, accuracy, autocast, cifar, clock, fashion_parts
 
 from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
@@ -103,8 +100,7 @@ def images(name, choosing):
         x, y, others, wanted = fashion_parts()
         x, others = (F.pad(grey, (2, 2, 2, 2))[..., None].expand(-1, -1, -1, 3) for grey in (x, others))
     else:
-        found = np.load(Path(os.environ["QPSBGD_DATA"]) / name / "images.npz")
-        x, y, others, wanted = (torch.from_numpy(found[part]) for part in ("x_train", "y_train", "x_test", "y_test"))
+        x, y, others, wanted = cifar(name)
     if choosing:
         x, y, others, wanted = x[:-5000], y[:-5000], x[-5000:], y[-5000:]
     return x.to(DEVICE), y.to(DEVICE).long(), others.to(DEVICE), wanted.to(DEVICE).long()

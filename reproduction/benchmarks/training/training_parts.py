@@ -6,6 +6,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -76,6 +77,13 @@ def prepared_images(parts, choosing, *, mean, deviation):
     if choosing:  # the last sixth for validation
         return inputs[:50000], targets[:50000], inputs[50000:], targets[50000:]
     return inputs, targets, test_inputs, test_targets
+
+
+@cache
+def cifar(name="cifar-10"):
+    """Training images (N, 32, 32, 3), uint8, and labels, and those for testing, from images.npz in this folder."""
+    arrays = np.load(Path(os.environ["QPSBGD_DATA"]) / name / "images.npz")
+    return [torch.from_numpy(arrays[part]) for part in ("x_train", "y_train", "x_test", "y_test")]
 
 
 def fashion_parts():

@@ -80,9 +80,7 @@ def run(
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/, cifar-10/; else QPSBGD_DATA.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
     ] = None,

@@ -18,7 +18,7 @@ class Published:
     """A file as its authors published it."""
 
     name: str  # path under a data folder, such as "mnist/t10k-labels-idx1-ubyte.gz"
-    dataset: str  # the data set it belongs to: "mnist", "adult", "cora", "citeseer", "pubmed" or "cifar-10"
+    dataset: str  # the data set it belongs to: "mnist", "adult", "cora", "citeseer" or "pubmed"
     size: int  # bytes
     sha256: str  # checksum, as hexadecimal digits
     origins: tuple[str, ...]  # addresses that give these bytes, the first to be tried first
@@ -29,7 +29,6 @@ _ORIGINS: Mapping[str, tuple[str, ...]] = {
     "mnist": ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     "adult": ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/",),
     "planetoid": ("https://github.com/kimiyoung/planetoid/raw/master/data/",),
-    "cifar-10": ("https://www.cs.toronto.edu/~kriz/",),
 }
 """By the folder under a data folder."""
 

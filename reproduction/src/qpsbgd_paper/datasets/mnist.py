@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Images (N, height, width) or (N, height, width, 3), uint8, and their labels (N,), long, from 0 to 9."""
+    """Images (N, 28, 28), uint8, and their labels (N,), long, from 0 to 9."""
 
     train_images: Tensor
     train_labels: Tensor
