@@ -6,6 +6,7 @@ from torch import nn
 
 from qpsbgd import binarize
 from qpsbgd.binarization.layer_run import LayerRun
+from qpsbgd.binarization.passes import LayerCall
 
 
 def test_rows_of_long_inputs_are_not_taken_at_a_fixed_distance():
@@ -46,12 +47,12 @@ def test_rows_are_drawn_where_there_are_more_than_a_batch_may_give(inputs, bits,
         passes=SimpleNamespace(batches=[None] * batches),
         _spread=lambda *given: given,
     )
-    assert LayerRun._chosen(run, None, torch.empty(most, 1), reader) == (..., None)
-    assert LayerRun._chosen(run, None, torch.empty(most + 1, 1), reader) == (..., (most, most + 1))
+    assert LayerRun._chosen(run, None, LayerCall(torch.empty(most, 1), None, None), reader) == (..., None)
+    assert LayerRun._chosen(run, None, LayerCall(torch.empty(most + 1, 1), None, None), reader) == (..., (most, most + 1))
     tokens, mask = torch.empty(2, most, 1), torch.zeros(2, most, dtype=torch.int64)
     mask[0] = 1
-    found, at = LayerRun._chosen(run, mask, tokens, reader)
+    found, at = LayerRun._chosen(run, mask, LayerCall(tokens, None, None), reader)
     assert at is None and found.dtype == torch.bool and torch.equal(found, mask.bool())
     mask[1, 0] = 1
-    assert LayerRun._chosen(run, mask, tokens, reader)[1] == (most, most + 1)
-    assert LayerRun._chosen(run, mask, torch.empty(5, 1), reader) == (..., None)  # no tokens
+    assert LayerRun._chosen(run, mask, LayerCall(tokens, None, None), reader)[1] == (most, most + 1)
+    assert LayerRun._chosen(run, mask, LayerCall(torch.empty(5, 1), None, None), reader) == (..., None)  # no tokens

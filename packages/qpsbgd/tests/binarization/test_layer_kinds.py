@@ -1,10 +1,13 @@
+import importlib
+
 import pytest
 import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, convert
 from qpsbgd.nn.attention import ProjectedAttention
+from qpsbgd.nn.experts import ExpertLayers
 
 CONVOLUTIONS = {
     "plain": nn.Conv2d(4, 6, 3),
@@ -181,3 +184,101 @@ def test_an_encoder_with_padding_goes_through_its_binary_layers():
     binary, report = binarize(model, [(x, padding)], first=True, last=True, rounds=0)
     assert len(report.rows) == 2 * 6
     torch.testing.assert_close(binary(x, padding)[-1, :1], binary(x[-1:, :1], None)[0])
+
+
+def _mixture(kind, **options):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    experts = {"num_local_experts": 6, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **heads, **experts, **options)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "expert" in name:
+                parameter.normal_(std=0.3)
+    return model
+
+
+KINDS = ("Mixtral", "Qwen3Moe", "GptOss", "NemotronH")  # plain, other names, transposed with biases, without gates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_experts_stored_as_one_tensor_compute_the_same_as_layers(kind):
+    model = _mixture(kind, **({"hybrid_override_pattern": "E*"} if kind == "NemotronH" else {}))
+    experts = next(module for module in model.modules() if ExpertLayers.fits(module))
+    x, weights = torch.randn(20, experts.down_proj.shape[1 if kind != "GptOss" else 2]), torch.rand(20, 2)
+    chosen = torch.stack([torch.randperm(5)[:2] for _ in range(20)])  # the sixth expert never
+    layers = ExpertLayers(experts)
+    assert (experts(x, chosen, weights) - layers(x, chosen, weights)).abs().max() < 1e-5
+    assert layers(x, chosen, weights).std() > 0.01
+    assert sum(p.numel() for p in layers.parameters()) == sum(p.numel() for p in experts.parameters())
+
+
+def test_a_mixture_of_transformers_is_binarised_with_its_experts(tmp_path):
+    model = _mixture("Mixtral")
+    batches = [{"input_ids": torch.randint(50, (1, 2))} for _ in range(60)]  # each for some of the experts alone
+    with pytest.warns(UserWarning, match="MixtralTopKRouter holds weight itself"):
+        made, report = binarize(model, batches, bits=3, rounds=4)
+    names = [row.name for row in report.rows if "experts" in row.name]
+    assert names == [f"model.layers.{i}.mlp.experts.{k}.{p}" for i in (0, 1) for k in range(6) for p in ("up", "down")]
+    with torch.no_grad():
+        found, wanted = (torch.cat([one(**batch)[0] for batch in batches]) for one in (made, model))
+    assert _share(found, wanted) < 0.2  # some tokens now go to other experts
+    assert isinstance(model.model.layers[0].mlp.experts.gate_up_proj, nn.Parameter)
+    importlib.import_module("qpsbgd.nn.huggingface")
+    made.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert torch.equal(again(**batches[0])[0], made(**batches[0])[0])
+    with pytest.warns(UserWarning, match="MixtralTopKRouter"):
+        converted = convert(model)
+    assert isinstance(converted.get_submodule(names[0]), BinaryLinear)
+
+
+def test_experts_are_fitted_to_the_tokens_that_the_binary_network_gives_them():
+    model = _mixture("Mixtral")
+    mask = torch.arange(10) < torch.randint(4, 11, (12, 1))
+    batches = [{"input_ids": torch.randint(50, (12, 10)), "attention_mask": mask.long()} for _ in range(4)]
+    lost = {}
+    for targets in ("own", "float"):
+        with pytest.warns(UserWarning, match="MixtralTopKRouter"):
+            made, _ = binarize(model, batches, rounds=4, targets=targets)
+        with torch.no_grad():
+            pairs = [(made(**batch)[0][mask], model(**batch)[0][mask]) for batch in batches]
+        lost[targets] = sum(_share(*pair) for pair in pairs)
+    assert lost["float"] < lost["own"]
+
+
+class Routed(nn.Module):
+    """A mixture that a user wrote, one expert per row."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.router = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        x = self.body(x).tanh()
+        expert, out = self.router(x).argmax(-1), torch.zeros_like(x)
+        for number, layer in enumerate(self.experts):
+            if (rows := expert == number).any():
+                out[rows] = layer(x[rows])
+        return out
+
+
+def test_layers_given_other_rows_in_the_binary_network_keep_their_real_outputs_as_targets():
+    torch.manual_seed(0)
+    model, batches = Routed(), [torch.randn(40, 8) for _ in range(4)]
+    made, report = binarize(model, batches, first=True, last=True, rounds=2)
+    assert len(report.rows) == 5
+    assert all(row.lost < 0.5 for row in report.rows)
+    assert isinstance(made.experts[2], BinaryLinear)
+
+
+def test_experts_without_a_token_stay_real_valued_and_are_named():
+    model = _mixture("Mixtral")
+    with pytest.warns(UserWarning, match="MixtralTopKRouter"):
+        _, report = binarize(model, [{"input_ids": torch.randint(50, (1, 1))}], rounds=0)
+    kept = [name for name, why in report.kept.items() if why == "no calibration batch has tokens for this expert"]
+    assert len(kept) == 2 * 4 * 2 and len(report.rows) == 2 * (4 + 2 * 2)

@@ -199,3 +199,21 @@ def test_hooks_of_the_parts_of_a_sequence_run_in_every_pass():
         for layer in (model[1], model[2], model[2]):
             passes.seen(layer, 0)
     assert len(calls) == 4
+
+
+class Sometimes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.second(self.first(x) if x.mean() > 0 else x)
+
+
+def test_a_layer_that_a_batch_does_not_reach_hides_none_after_it():
+    model = Sometimes()
+    passes = Passes(model, [torch.ones(4, 3), -torch.ones(4, 3)])
+    passes.calls()
+    with passes.watching():
+        assert passes.seen(model.first, 0) is not None and passes.seen(model.first, 1) is None
+        assert all(passes.seen(model.second, number) is not None for number in (0, 1))

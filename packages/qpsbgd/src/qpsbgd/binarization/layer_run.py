@@ -15,11 +15,12 @@ from qpsbgd.binarization.changes import Changes
 from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.passes import LayerCall, Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Selection
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
+from qpsbgd.nn.experts import ExpertLayers
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.files.memory import check_memory
@@ -27,7 +28,11 @@ from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
-NO_ROWS = "no calibration batch has any rows for it"
+
+
+class NoRows(ValueError):
+    """No calibration batch has any rows for a layer."""
+
 
 Reader = BinaryLinear | BinaryConvNd  # a binary layer that makes rows of a real one's inputs and outputs
 
@@ -118,13 +123,20 @@ class LayerRun:
         lines: list[LayerLoss] = []
         watching = nullcontext() if self.reference is None else self.reference.watching()
         norms = self.options.norms and self.reference is None
+        experts = [one for one in self.changes.model.modules() if isinstance(one, ExpertLayers)]
         module: nn.Module | None = None
         try:
             with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as (show, note):
                 for module in calls:
                     if module in names:
-                        lines.append(self._binarized(module, names[module], note))
-                        show(lines[-1])
+                        try:
+                            lines.append(self._binarized(module, names[module], note))
+                        except NoRows:
+                            if not any(module in set(one.modules()) for one in experts):
+                                raise
+                            self.selection.kept[names[module]] = "no calibration batch has tokens for this expert"
+                        else:
+                            show(lines[-1])
                     elif lines and self.reference is not None and module in self.selection.real:
                         self._fit_to_targets(module, self.selection.real[module], note)
                     elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
@@ -200,11 +212,11 @@ class LayerRun:
             seen = self.passes.seen(layer, number, sums=reference is not None)
             wanted = None if seen is None or reference is None else reference.targets(name, number, seen)
             if seen is not None and (wanted is not None or reference is None):
-                mask, at = self._chosen(batch, seen.x, reader)
+                mask, at = self._chosen(batch, seen, reader)
                 targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
                 moments.add(reader.plain_rows(seen.x[mask], at), targets)
         if not moments.count:
-            raise ValueError(f"{name}: {NO_ROWS}")
+            raise NoRows(f"{name}: no calibration batch has any rows for it")
         return moments
 
     def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Rows:
@@ -223,7 +235,7 @@ class LayerRun:
                 if targets and wanted is None:
                     continue
                 if number not in drawn:
-                    drawn[number] = self._chosen(batch, seen.x, reader)
+                    drawn[number] = self._chosen(batch, seen, reader)
                 mask, at = drawn[number]
                 x = seen.x[mask]
                 every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
@@ -231,17 +243,21 @@ class LayerRun:
                     any_rows = True
                     yield reader.plain_rows(x, part), None if wanted is None else reader.grad_rows(wanted[mask], part)
             if not any_rows:
-                raise ValueError(f"{name}: {NO_ROWS}")
+                raise NoRows(f"{name}: no calibration batch has any rows for it")
 
         return rows
 
-    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Any, Tensor | None]:
+    def _chosen(self, batch: Any, seen: LayerCall, reader: Reader) -> tuple[Any, Tensor | None]:
         """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
-        given = self.options.mask(batch)
-        mask = given.to(x.device, torch.bool) if given is not None and x.shape[:-1] == given.shape else ...
+        given, mask = self.options.mask(batch), ...
+        if given is not None:
+            given = given.to(seen.x.device, torch.bool)
+            if seen.tokens is not None and seen.tokens.numel() == given.numel():
+                given = given.flatten()[seen.tokens]
+            mask = given if seen.x.shape[:-1] == given.shape else ...
         inputs = reader.weight[0].numel() // reader.bits
         most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
-        count = reader.count_rows(x[mask])
+        count = reader.count_rows(seen.x[mask])
         return mask, self._spread(most, count) if count > most else None
 
     def _spread(self, most: int, count: int) -> Tensor:

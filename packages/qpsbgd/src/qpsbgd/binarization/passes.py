@@ -19,7 +19,7 @@ import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.conversion import is_converted
+from qpsbgd.nn.experts import ExpertLayers
 
 MOST_KEPT = 4 * 2**30  # bytes of outputs that are kept at most; what is beyond is computed again
 LEAST_SCALE = 1e-3  # channels that a norm scales down below this share of the largest make up for nothing
@@ -110,11 +111,15 @@ class Sums(TorchFunctionMode):
 
 
 class LayerCall(NamedTuple):
-    """A layer in a pass: its input, and if its output is added to something, that branch and the other term."""
+    """A layer in a pass: its input, and if its output is added to something, that branch and the other term.
+
+    Where it belongs to an expert, `tokens` is a mask of those that its rows are of.
+    """
 
     x: Tensor
     branch: Branch | None
     other: Tensor | None
+    tokens: Tensor | None = None
 
 
 class _Functions(TorchFunctionMode):
@@ -144,6 +149,7 @@ class Passes:
         self._target: nn.Module | None = None
         self._input: Tensor | None = None
         self._inputs: list[Tensor] = []
+        self._tokens: list[Tensor] = []
         self.unclear: set[nn.Module] = set()
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
@@ -194,7 +200,7 @@ class Passes:
                 sums.begin(module, output)
 
         sums = Sums(lambda branch, _: self._summed.add(branch.layer))
-        with ExitStack() as hooks, sums, _Functions(compute):
+        with ExitStack() as hooks, sums, _Functions(compute), self._every_expert():
             for module in self._model.modules():
                 if not isinstance(module, torch.jit.ScriptModule):
                     hooks.enter_context(module.register_forward_pre_hook(count))
@@ -215,7 +221,8 @@ class Passes:
         try:
             for module in self._model.modules():
                 self.watch(module)
-            yield
+            with self._every_expert():
+                yield
         finally:
             for module, original in self._originals.items():
                 if original is None:
@@ -223,6 +230,11 @@ class Passes:
                 else:
                     module.forward = original
             self._originals, self._outputs = {}, [{} for _ in self.batches]
+
+    def _every_expert(self) -> AbstractContextManager[None]:
+        """While entered, experts without tokens are called, too: all have their place in the order of calls."""
+        experts = [module for module in self._model.modules() if isinstance(module, ExpertLayers)]
+        return temporary_attributes(experts, calls_all=True)
 
     def watch(self, module: nn.Module) -> None:
         """Have a module's forward look for what is kept."""
@@ -258,24 +270,39 @@ class Passes:
                 ends.append((branch, other.clone()))
                 raise _Reached
 
-        self._target, self._input, self._inputs, self._batch = layer, None, [], number
+        self._target, self._input, self._inputs, self._tokens, self._batch = layer, None, [], [], number
         once = layer in self._once
         self._beyond = Sums(found) if sums and layer in self._summed and once else None
+        kept = dict(self._outputs[number]), self._kept_bytes
         with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
         if self._inputs:
             self._input, self._inputs = torch.cat(self._inputs), []
-        return None if self._input is None else LayerCall(self._input, *(ends[0] if ends else (None, None)))
+        if self._input is None:  # the pass went on through layers that will change
+            self._outputs[number], self._kept_bytes = kept
+            return None
+        tokens = torch.cat(self._tokens) if self._tokens else None
+        return LayerCall(self._input, *(ends[0] if ends else (None, None)), tokens)
 
     def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
-        """The outputs that a layer, seen `here`, should have for a batch, by its namesake in this model."""
+        """The outputs that a layer, seen `here`, should have for a batch, by its namesake in this model.
+
+        For tokens that an expert is not given in this model, they are the real layer's outputs `here`.
+        """
         layer = self._model.get_submodule(name)
+        forward = partial(type(layer).forward, layer)  # not the watched one, which looks for what is kept
         there = self.seen(layer, number, sums=True)
-        if there is None:
+        if there is None and here.tokens is None:
             return None
         with torch.no_grad():
-            wanted: Tensor = type(layer).forward(layer, there.x)  # not the watched one, which looks for what is kept
+            if there is None or here.tokens is not None or there.x.shape != here.x.shape:
+                wanted: Tensor = forward(here.x)
+                if there is not None and here.tokens is not None and there.tokens is not None:
+                    both = here.tokens & there.tokens
+                    wanted[both[here.tokens]] = forward(there.x[both[there.tokens]])
+                return wanted
+            wanted = forward(there.x)
             if here.branch is not None and here.other is not None and there.other is not None:
                 wanted = wanted + here.branch.undone(there.other - here.other)
         return wanted
@@ -283,6 +310,8 @@ class Passes:
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
             self._input = args[0] if args else next(iter(kwargs.values()))
+            if isinstance(experts := self._inside[0], ExpertLayers) and experts.tokens is not None:
+                self._tokens.append(experts.tokens)
             if module not in self._once:
                 self._inputs.append(self._input.flatten(0, -2).clone())
                 return forward(*args, **kwargs)

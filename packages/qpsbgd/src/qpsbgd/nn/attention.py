@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from qpsbgd.nn.linear import linear_of
+
 
 class ProjectedAttention(nn.Module):
     """nn.MultiheadAttention with its projections as the layers `query`, `key`, `value` and `output`.
@@ -59,7 +61,7 @@ class ProjectedAttention(nn.Module):
             weights = (attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight)
         biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
         parts = [*zip(weights, biases, strict=True), (attention.out_proj.weight, attention.out_proj.bias)]
-        query, key, value, output = (_linear(weight, bias) for weight, bias in parts)
+        query, key, value, output = (linear_of(weight, bias) for weight, bias in parts)
         options = {name: getattr(attention, name) for name in ("num_heads", "dropout", "batch_first")}
         return cls(query, key, value=value, output=output, **options).train(attention.training)
 
@@ -113,15 +115,6 @@ class ProjectedAttention(nn.Module):
         if padding is not None:
             parts.append(_added(padding, q).reshape(len(q), 1, 1, -1))
         return sum(parts[1:], parts[0]) if parts else None
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, weight.device, weight.dtype)
-    with torch.no_grad():
-        layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
-        if bias is not None:
-            layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
-    return layer
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList, type_before_parametr
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
+from qpsbgd.nn.experts import ExpertLayers
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale, guard_fused_paths, label_layers
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.nn.recurrent import UnrolledRecurrent
@@ -45,7 +46,7 @@ def convert(
 ) -> nn.Module:
     """A copy of a model with binary layers in place of its linear layers and convolutions.
 
-    Converted are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear.
+    Converted are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and experts, and torch_geometric's Linear.
     nn.MultiheadAttention, which reads its weights instead of calling layers, becomes a `ProjectedAttention` with four
     binary layers.
 
@@ -193,9 +194,11 @@ def attach_hf_config(model: nn.Module, *, latents: bool) -> None:
 
 
 def exposed(module: nn.Module) -> nn.Module | None:
-    """Attention or a recurrent network with its weights as layers; None for others, or if it has no such form."""
+    """Attention, a recurrent network or experts with weights as layers; None for others, or without such a form."""
     if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
         return ProjectedAttention.of(module)
+    if ExpertLayers.fits(module):
+        return ExpertLayers(module)
     return UnrolledRecurrent(module) if isinstance(module, nn.RNNBase) and UnrolledRecurrent.fits(module) else None
 
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
 
@@ -61,3 +63,13 @@ class BinaryLinear(BinaryLayer):
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
         return self._described(f"{self.in_features}, {self.out_features}")
+
+
+def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A real-valued layer with copies of a weight (m, n) and a bias, trained where these are."""
+    layer = skip_init(nn.Linear, weight.shape[1], len(weight), bias is not None, device=weight.device, dtype=weight.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
+        if bias is not None:
+            layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
+    return layer

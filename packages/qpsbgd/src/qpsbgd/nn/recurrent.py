@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from qpsbgd.nn.linear import linear_of
+
 State = Tensor | tuple[Tensor, ...]
 
 
@@ -31,12 +33,7 @@ class UnrolledRecurrent(nn.Module):
         for both in network.all_weights:
             pairs = zip(both[:2], both[2:] or (None, None), strict=True)
             for layers, (weight, bias) in zip((self.inputs, self.recurrent), pairs, strict=True):
-                layer = nn.Linear(weight.shape[1], len(weight), bias is not None, weight.device, weight.dtype)
-                with torch.no_grad():
-                    layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
-                    if bias is not None:
-                        layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
-                layers.append(layer)
+                layers.append(linear_of(weight, bias))
         self.train(network.training)
 
     @staticmethod
