@@ -48,7 +48,10 @@ def test_rows_are_drawn_where_there_are_more_than_a_batch_may_give(inputs, bits,
         _spread=lambda *given: given,
     )
     assert LayerRun._chosen(run, None, LayerCall(torch.empty(most, 1), None, None), reader) == (..., None)
-    assert LayerRun._chosen(run, None, LayerCall(torch.empty(most + 1, 1), None, None), reader) == (..., (most, most + 1))
+    assert LayerRun._chosen(run, None, LayerCall(torch.empty(most + 1, 1), None, None), reader) == (
+        ...,
+        (most, most + 1),
+    )
     tokens, mask = torch.empty(2, most, 1), torch.zeros(2, most, dtype=torch.int64)
     mask[0] = 1
     found, at = LayerRun._chosen(run, mask, LayerCall(tokens, None, None), reader)

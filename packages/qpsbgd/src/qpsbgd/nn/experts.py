@@ -46,7 +46,9 @@ class ExpertLayers(nn.Module):
         """Whether a module can be expressed."""
         if not all(hasattr(module, name) for name in _DECLARED) or getattr(module, "_is_expert_parallel", False):
             return False
-        held = (module._parameters.get(name) for name in ("gate_up_proj" if module.has_gate else "up_proj", "down_proj"))
+        held = (
+            module._parameters.get(name) for name in ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
+        )
         return all(weight is not None and weight.ndim == 3 for weight in held)
 
     def _layers(self, name: str) -> list[nn.Linear]:

@@ -67,7 +67,9 @@ class BinaryLinear(BinaryLayer):
 
 def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A real-valued layer with copies of a weight (m, n) and a bias, trained where these are."""
-    layer = skip_init(nn.Linear, weight.shape[1], len(weight), bias is not None, device=weight.device, dtype=weight.dtype)
+    layer = skip_init(
+        nn.Linear, weight.shape[1], len(weight), bias is not None, device=weight.device, dtype=weight.dtype
+    )
     with torch.no_grad():
         layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:
