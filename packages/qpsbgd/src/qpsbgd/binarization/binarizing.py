@@ -50,8 +50,8 @@ def binarize(
     before it. The weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least;
     see `qpsbgd.binarization.planes` for the search. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, the weights of nn.LSTM, nn.GRU and nn.RNN, torch_geometric's Linear and
-    transformers' Conv1D and experts are replaced; everything else stays, but see `targets` and `norms`. Calibration runs in
-    evaluation mode and in the model's own precision.
+    transformers' Conv1D and experts are replaced; everything else stays, but see `targets` and `norms`. Calibration
+    runs in evaluation mode and in the model's own precision.
 
     `QPSBGD` can train the result: the size of a latent weight reflects the cost of flipping its sign.
 
