@@ -17,18 +17,17 @@ def of_tensors(family):
     return QuboFamily(*map(torch.from_numpy, (family.quadratic, family.linear, family.offset)))
 
 
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "num_spins", "dtype"),
     [
-        ("exact", {}),
-        ("descent", {"restarts": 1}),
-        ("annealing", {}),
-        ("quantum-annealing", {}),
-        ("auto", {"rounds": 1}),
+        ("exact", {}, 6, np.float32),
+        ("exact", {}, 24, np.float64),
+        ("descent", {"restarts": 1}, 24, np.float32),
+        ("annealing", {}, 24, np.float64),
+        ("quantum-annealing", {}, 6, np.float32),
+        ("auto", {"rounds": 1}, 24, np.float64),
     ],
 )
-@pytest.mark.parametrize("num_spins", [6, 24])
 def test_tensors_get_the_answers_of_arrays_as_tensors(name, options, num_spins, dtype):
     family, solver = random_family(num_spins, 3, 12, dtype=dtype), make_solver(name, **options)
     expected, found = solver.solve(family), solver.solve(of_tensors(family))
@@ -56,18 +55,6 @@ def test_half_precision_is_widened_and_gradients_are_left_behind():
     assert family.quadratic.dtype == torch.float32 and not family.linear.requires_grad
 
 
-def test_arrays_of_a_family_on_the_cpu_share_its_memory():
-    family = of_tensors(random_family(4, 2, 5))
-    assert np.shares_memory(family.numpy().quadratic, family.quadratic.numpy())
-
-
-def test_a_family_of_arrays_becomes_one_of_tensors_of_another_type():
-    family = random_family(4, 2, 5).to(torch.float64)
-    assert family.linear.dtype == torch.float64
-    with pytest.raises(ValueError, match="kept in float32 or float64"):
-        family.to(torch.float16)
-
-
 def test_a_solution_of_tensors_takes_arrays():
     family = of_tensors(random_family(4, 2, 5))
     solution = Solution.of(family, np.ones((4, 2)), proven_optimal=np.array([True, False]))
@@ -90,11 +77,10 @@ def test_a_family_does_not_change_with_the_tensors_that_it_is_made_of():
     assert before.all() and family.energies(spins).equal(before)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_energies_are_not_rounded_in_an_autocast_block(dtype):
+def test_energies_are_not_rounded_in_an_autocast_block():
     family = of_tensors(random_family(24, 3, 12, dtype=np.float32))
     expected = make_solver("auto", rounds=1).solve(family)
-    with torch.autocast("cpu", dtype=dtype):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         found = make_solver("auto", rounds=1).solve(family)
         assert torch.allclose(family.energies(found.spins), expected.energies)
     assert found.spins.equal(expected.spins) and found.energies.equal(expected.energies)

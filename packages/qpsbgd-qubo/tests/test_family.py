@@ -20,11 +20,6 @@ def test_energies_are_those_computed_by_hand():
     assert small_family().energies(spins).tolist() == [10 + 0 - 1.0, 20 + 8 - 1.0, 30 + 8.0]
 
 
-def test_energies_take_whole_numbers_and_leading_dimensions():
-    spins = np.ones((4, 2, 3), np.int8)
-    assert small_family().energies(spins).shape == (4, 3)
-
-
 def test_families_add_and_scale_as_their_energies_do():
     family = small_family()
     spins = np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]])
@@ -41,10 +36,6 @@ def test_a_column_as_a_dimod_model_has_equal_energies(column):
         for second in (-1, 1):
             spins = np.array([[float(first)] * 3, [float(second)] * 3])
             assert bqm.energy({0: first, 1: second}) == pytest.approx(float(family.energies(spins)[column]))
-
-
-def test_the_offset_is_zero_when_left_out():
-    assert QuboFamily(np.eye(2), np.zeros((2, 3))).offset.tolist() == [0, 0, 0]
 
 
 def test_whole_numbers_and_half_precision_are_widened():
@@ -105,10 +96,6 @@ def test_asymmetry_of_rounding_is_averaged_out_and_more_is_refused(dtype, roundi
         QuboFamily(quadratic, np.zeros((2, 1), dtype=dtype))
 
 
-def test_a_family_shows_its_shape_type_and_device():
-    assert repr(small_family()) == "QuboFamily(n=2, m=3, float32)"
-
-
 @pytest.mark.parametrize(
     ("quadratic", "linear", "dtype", "message"),
     [
@@ -133,8 +120,10 @@ def test_an_offset_counts_among_the_sums():
     QuboFamily(np.zeros((2, 2)), np.zeros((2, 1)), np.array([1e-44]))
 
 
-@pytest.mark.parametrize("solver", ["exact", "auto", "descent", "annealing", "quantum-annealing"])
-@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize(
+    ("solver", "kind"),
+    [("exact", "array"), ("auto", "tensor"), ("descent", "array"), ("annealing", "tensor"), ("descent", "tensor")],
+)
 def test_the_layout_of_the_numbers_does_not_matter(solver, kind):
     random = np.random.default_rng(0)
     quadratic, linear = random.normal(size=(14, 14)), random.normal(size=(14, 3))

@@ -1,11 +1,9 @@
 import dataclasses
-import math
 
 import numpy as np
 import pytest
 
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.options import Number
 from qpsbgd_qubo.solvers import SOLVERS, make_solver
 from qpsbgd_qubo.testing import random_family
 
@@ -48,23 +46,6 @@ OPTIONS = {
         "not negative": {"h_error", "j_error", "broken"},
     },
 }
-SHARED = {"retries": 3, "label": "qpsbgd", "num_reads": 50, "chain_strength": 0.3, "share_reads": False}
-SHARED |= {"spin_reversals": 1, "repair": "energy", "descent": True, "seed": 0}
-DEFAULTS = {
-    "auto": {"seed": 0},
-    "exact": {"node_limit": 50_000_000},
-    "descent": {"tabu": 0, "tenure": 2, "restarts": 0, "seed": 0, "warm": False},
-    "annealing": {"sweeps": 20, "reads": 1, "hot": 0.5, "cold": 0.05, "seed": 0},
-    "quantum-annealing": {"sweeps": 32, "slices": 8, "reads": 1, "field": 3.0, "temperature": 0.05, "seed": 0},
-    "gurobi": {"mip_gap": 0.0, "seed": 0},
-    "dwave": {**SHARED, "copies": 16},
-    "leap-hybrid": {"retries": 3, "label": "qpsbgd", "descent": True},
-    "virtual-qpu": SHARED
-    | {"copies": 1, "topology": "pegasus", "size": 16, "broken": 0.0, "h_error": 0.02, "j_error": 0.01}
-    | {"method": "path-integral", "sweeps": 64, "slices": 8, "field": 3.0, "temperature": 0.1},
-    "portfolio": {"seed": 0},
-    "gpu-annealing": {"chains": 8192, "sweeps": 1000, "seed": 0},
-}
 TEXTS = {"dimod": {"sampler", "parameters"}, "replay": {"path"}}
 OTHERS = {"label", "ledger", "record", "cache", "repair", "sampler", "region", "chip", "topology", "method"}
 NAN, INFINITE = float("nan"), float("inf")
@@ -94,25 +75,19 @@ def bad_values(kind, least=None):
             yield from ((0, ValueError), (0.0, ValueError))
 
 
-def cases():
-    for solver, kinds in OPTIONS.items():
-        for kind, names in kinds.items():
-            for name in sorted(names):
-                least = names[name] if isinstance(names, dict) else None
-                yield pytest.param(solver, name, list(bad_values(kind, least)), id=f"{solver} {name}")
-
-
 def made(solver, **options):
     if solver == "gurobi":
         pytest.importorskip("gurobipy")
     return make_solver(solver, **options)
 
 
-@pytest.mark.parametrize(("solver", "name", "values"), list(cases()))
-def test_an_invalid_option_is_named_with_what_it_must_be(solver, name, values):
-    for value, error in values:
-        with pytest.raises(error, match=f"^{name} must be .*, got "):
-            made(solver, **{name: value})
+@pytest.mark.parametrize("solver", OPTIONS)
+def test_an_invalid_option_is_named_with_what_it_must_be(solver):
+    for kind, names in OPTIONS[solver].items():
+        for name in names:
+            for value, error in bad_values(kind, names[name] if isinstance(names, dict) else None):
+                with pytest.raises(error, match=f"^{name} must be .*, got "):
+                    made(solver, **{name: value})
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -122,14 +97,6 @@ def test_every_option_of_every_solver_is_checked(solver):
     listed = set().union(*OPTIONS[solver].values()) | OTHERS
     options = {each.name for each in dataclasses.fields(made(solver)) if each.init}
     assert options <= listed
-
-
-@pytest.mark.parametrize("solver", DEFAULTS)
-def test_options_left_out_are_as_they_always_were(solver):
-    plain = made(solver)
-    options = {each.name: getattr(plain, each.name) for each in dataclasses.fields(plain) if each.init}
-    kept = {name: value for name, value in options.items() if value is not None and name != "ledger"}
-    assert kept == DEFAULTS[solver]
 
 
 @pytest.mark.parametrize("solver", OPTIONS)
@@ -181,20 +148,13 @@ def test_bounds_that_options_set_each_other_may_be_reached():
         made("dwave", share_reads=True, copies=1)
 
 
-def test_numbers_without_bounds_are_only_checked_for_their_kind():
-    assert Number().checked("x", -3) == -3.0
-    assert Number(whole=True).checked("x", -(10**400)) == -(10**400)
-    with pytest.raises(ValueError, match=r"^x must be a finite number, got inf"):
-        Number().checked("x", math.inf)
-
-
 @pytest.mark.parametrize(("steps", "error"), [(1.5, TypeError), (-1, ValueError), (True, TypeError)])
 def test_an_estimate_is_for_a_whole_number_of_steps(steps, error):
     with pytest.raises(error, match=r"^steps must be an integer of at least 0"):
         Estimate(1, 0.1) * steps
 
 
-@pytest.mark.parametrize("solver", ["auto", "descent", "annealing", "quantum-annealing", "portfolio", "virtual-qpu"])
+@pytest.mark.parametrize("solver", ["auto", "descent", "annealing", "portfolio", "virtual-qpu"])
 def test_the_largest_seed_is_one_that_every_kernel_takes(solver):
     chip = {"size": 4} if solver == "virtual-qpu" else {}
     make_solver(solver, seed=2**63 - 1, **chip).solve(random_family(12, 2, 20))

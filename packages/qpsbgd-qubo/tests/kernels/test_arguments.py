@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from qpsbgd_qubo.kernels import NEVER, kernels
-from qpsbgd_qubo.solvers import make_solver
 
 needs_kernels = pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")
 pytestmark = needs_kernels
@@ -21,7 +20,7 @@ def search(arrays, *, flips=100, patience=5, tenure=2, seed=0):
     kernels.search(*arrays, flips, patience, tenure, seed, NEVER, 1)
 
 
-@pytest.mark.parametrize("tenure", [2**24 + 1, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("tenure", [2**24 + 1, 2**63 - 1])
 def test_huge_tenures_are_refused(tenure):
     rows = kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2))
     spins, linear = np.ones(2, np.int8), np.zeros(2)
@@ -51,14 +50,6 @@ def test_a_layer_needs_a_spin():
             call()
 
 
-@pytest.mark.parametrize("tenure", [-1, 2**24 + 1])
-def test_tenures_within_groups_are_checked(tenure):
-    rows = kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2))
-    groups = kernels.Groups(rows, np.zeros(2), np.array([0, 2]), np.arange(2, dtype=np.int32), 1)
-    with pytest.raises(ValueError, match="tenure"):
-        kernels.tabu_groups(groups, np.array([1, -1], np.int8), 10, tenure, 1, NEVER)
-
-
 def test_huge_patience_and_seeds_are_refused_or_wrap():
     with pytest.raises(ValueError, match="patience"):
         search(column(), patience=2**63 - 1)
@@ -75,12 +66,6 @@ def test_more_open_spins_than_can_be_tried_out_are_refused():
     fixed[:, 20:] = 1
     kernels.complete(couplings, np.ones((1, n)), fixed, spins, done, NEVER, 1)
     assert done.all()
-
-
-@pytest.mark.parametrize("option", ["tenure", "tabu", "max_flips", "restarts"])
-def test_options_beyond_what_kernels_take_name_the_option(option):
-    with pytest.raises(ValueError, match=f"{option} must be"):
-        make_solver("descent", **{option: 2**63})
 
 
 def test_memory_that_is_written_must_not_be_shared():
@@ -129,14 +114,3 @@ def test_whole_spins_must_be_plus_or_minus_one(spin):
     for call in calls:
         with pytest.raises(ValueError, match="spins must be -1 or 1"):
             call()
-
-
-def test_rows_and_groups_must_be_aligned():
-    whole = np.zeros(25, np.uint8)[1:].view(np.int64)
-    with pytest.raises(ValueError, match="aligned"):
-        kernels.Rows(whole, np.zeros(0, np.int32), np.zeros(0))
-    rows = kernels.Rows(np.array([0, 0, 0]), np.zeros(0, np.int32), np.zeros(0))
-    begins = whole[:2]
-    begins[:] = 0, 2
-    with pytest.raises(ValueError, match="aligned"):
-        kernels.Groups(rows, np.zeros(2), begins, np.arange(2, dtype=np.int32), 1)

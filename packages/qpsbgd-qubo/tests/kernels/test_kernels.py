@@ -65,7 +65,7 @@ def states(count):
 
 
 def dense_vectors():
-    for n, dtype in itertools.product((1, 7, 16, 40, 129), TYPES):
+    for n, dtype in zip((1, 7, 16, 40, 129, 40), TYPES * 3, strict=True):
         m = 5
         couplings, linear, fields, spins = dense(n, m, dtype)
         threshold, sites = np.full(m, 1e-6, dtype), np.arange(n, dtype=np.int32)
@@ -464,12 +464,7 @@ def test_nothing_is_claimed_once_the_time_is_up():
     assert not kept[0].size and np.array_equal(kept[4], np.arange(60))
 
 
-def test_every_kernel_has_vectors():
-    public = {name for name in dir(kernels) if not name.startswith("_")}
-    assert public - {name.split()[0] for name in VECTORS} == {"Groups", "Rows", "find_groups", "reduce"}
-
-
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", {name.split()[0]: name for name in VECTORS}.values())
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     sites_and_heat = {(3, 0), (4, 0)}
     free = dict.fromkeys(("anneal", "anneal_sparse", "anneal_lanes"), sites_and_heat)
@@ -519,10 +514,10 @@ def test_rows_that_are_not_symmetric_cannot_write_outside():
         assert "symmetric" in str(error)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_random_arguments_are_taken_or_refused(seed):
-    generator = np.random.default_rng(seed)
-    for kernel in sorted({name.split()[0] for name in VECTORS}):
-        name = generator.choice([name for name in VECTORS if name.split()[0] == kernel])
+@pytest.mark.parametrize("kernel", sorted({name.split()[0] for name in VECTORS}))
+def test_random_arguments_are_taken_or_refused(kernel):
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        name = generator.choice(of_kernel(kernel))
         with contextlib.suppress(ValueError, TypeError):
             called(kernels, name, spoiled(VECTORS[name], generator, stop=NEVER))

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import threading, time
 import numpy as np
@@ -33,10 +31,9 @@ print("leaving")
 """
 
 
-@pytest.mark.parametrize("annealing", [True, False])
-def test_a_daemon_thread_in_a_kernel_does_not_abort_the_process(annealing):
-    program = PROGRAM.format(annealing=annealing)
-    for _ in range(3):
+def test_a_daemon_thread_in_a_kernel_does_not_abort_the_process():
+    for annealing in (True, False):
+        program = PROGRAM.format(annealing=annealing)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
 

@@ -5,7 +5,6 @@ import pytest
 
 from qpsbgd_qubo.kernels import NEVER, kernels
 
-TYPES = (np.float32, np.float64)
 VALUES = ("nan", "inf", "-inf", "largest", "one nan")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -24,8 +23,7 @@ def bad(n, m, value, dtype):
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [5, 16, 37])
+@pytest.mark.parametrize(("n", "dtype"), [(5, np.float64), (16, np.float32), (37, np.float32)])
 def test_searches_keep_spins(n, dtype, value):
     couplings, linear, fields, spins = bad(n, 3, value, dtype)
     threshold, flips, states = np.zeros(3, dtype), np.zeros(3, np.int64), np.arange(1, 4, dtype=np.uint64)
@@ -41,7 +39,7 @@ def test_searches_keep_spins(n, dtype, value):
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("n", [8, 13])
+@pytest.mark.parametrize("n", [13])
 def test_nothing_is_proven(n, value):
     couplings, linear, _, spins = bad(n, 2, value, np.float64)
     one, before = np.ones(n), spins.copy()

@@ -107,47 +107,6 @@ def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
     assert_close(found.energies, expected)
 
 
-@pytest.mark.parametrize(
-    ("n", "node_limit", "expected"),
-    [
-        # 2^(n − 7) nodes take as long as trying all values: a quarter of that first, for all columns together.
-        (24, 10**9, [(5, 2**15), *[(2, 2**17)] * 2, (1, 2**17), *["tried"] * 5, *[(2, 10**9)] * 2, (1, 10**9)]),
-        (24, 2**17, [(5, 2**15), *[(2, 2**17)] * 2, (1, 2**17), *["tried"] * 5, *[(2, 2**17)] * 2, (1, 2**17)]),
-        (24, 2**17 - 1, [(5, 2**15), *[(2, 2**17 - 1)] * 2, (1, 2**17 - 1)]),
-        (24, 99, [(5, 99)]),
-        (40, 10**8, [(5, 4_000_000), *[(2, 10**8)] * 2, (1, 10**8)]),
-    ],
-)
-def test_a_decoder_that_gives_up_is_given_more_nodes_and_all_values_are_tried_between(
-    n, node_limit, expected, monkeypatch
-):
-    calls = []
-
-    def gives_up(couplings, linear, fixed, spins, shift, limit, stop):
-        assert not fixed.any() and (couplings / 2 + shift * np.eye(n) >= 0).any()
-        calls.append((len(linear), limit))
-        return np.full(len(linear), -1)
-
-    def tries(couplings, fields, found, stop, threads):
-        found[:] = 1
-        calls.append("tried")
-        return False
-
-    fakes = {name: getattr(kernels, name) for name in ("fix_dominated", "complete")} | {"exhaust": tries}
-    monkeypatch.setattr(exact, "decode", gives_up)
-    monkeypatch.setattr(exact, "kernels", SimpleNamespace(**fakes))
-    monkeypatch.setattr(exact, "thread_count", lambda: 1)
-    half = np.triu(np.random.default_rng(0).choice([-1.0, 1.0], (n, n)), 1)
-    solution = Exact(node_limit=node_limit).solve(QuboFamily(half + half.T, np.zeros((n, 5))))
-    assert calls == expected
-    assert not solution.proven_optimal.any()
-    assert {key: solution.stats[key] for key in ("nodes", "fixed", "unproven")} == {
-        "nodes": 0,
-        "fixed": 0,
-        "unproven": 5,
-    }
-
-
 def test_the_least_shift_makes_the_couplings_barely_positive_definite():
     matrix = random_couplings(30) + np.diag(np.arange(30.0))
     shift = exact.least_shift(matrix)

@@ -11,8 +11,7 @@ gurobipy = pytest.importorskip("gurobipy")
 from qpsbgd_qubo.solvers.external import gurobi  # noqa: E402  # needs the package
 
 
-@pytest.mark.parametrize("num_spins", [11, 16, 24])
-@pytest.mark.parametrize(("rows", "scale"), [(5, 0.5), (40, 1.0)])
+@pytest.mark.parametrize(("num_spins", "rows", "scale"), [(11, 5, 0.5), (16, 40, 1.0), (24, 5, 0.5)])
 def test_it_agrees_with_exact(num_spins, rows, scale):
     family = random_family(num_spins, 2, rows, scale=scale, seed=num_spins, dtype=np.float64)
     solution = make_solver("gurobi").solve(family)
@@ -32,17 +31,6 @@ def test_indefinite_families_of_any_size_are_proven(size):
     assert solution.proven_optimal.all()
     exact = make_solver("exact").solve(family)
     assert_close(solution.energies / size, exact.energies / size, rtol=1e-9, atol=1e-9)
-
-
-def test_the_form_is_positive_semidefinite_and_keeps_the_energies():
-    family = random_family(7, 2, 3, dtype=np.float64) * -1
-    form = gurobi._Form.of(family)
-    assert np.linalg.eigvalsh(form.quadratic)[0] > -1e-12
-    vectors = np.array([[(code >> place) & 1 for place in range(7)] for code in range(128)], dtype=np.float64)
-    rows = [[form.energy(bits, column) for column in range(2)] for bits in vectors]
-    ours = np.array(rows, dtype=np.float64)
-    theirs = family.energies(np.repeat((2 * vectors - 1)[:, :, None], 2, 2))
-    assert_close(ours / ours[0, 0], theirs / theirs[0, 0], rtol=1e-9, atol=1e-9)
 
 
 def test_out_of_time_it_returns_its_best_spins_unproven():
@@ -66,13 +54,6 @@ def test_a_column_is_answered_as_if_it_were_alone():
     solver = make_solver("gurobi", mip_gap=0.9)
     alone = [solver.solve(QuboFamily(family.quadratic, family.linear[:, [column]])).spins for column in range(6)]
     assert np.array_equal(solver.solve(family).spins, np.concatenate(alone, axis=1))
-
-
-def test_stats_tell_the_gap_and_the_version():
-    stats = make_solver("gurobi", seed=3).solve(random_family(12, 2, 12)).stats
-    assert stats["gap"] < 1e-9
-    assert stats["unproven"] == 0
-    assert stats["version"].split(".")[0] == str(gurobipy.gurobi.version()[0])
 
 
 def test_nothing_is_printed(capfd):
@@ -102,7 +83,7 @@ def test_the_licence_and_the_time_come_before_the_eigenvalues(monkeypatch):
 
 def test_costs_beside_large_penalties_are_not_called_proven():
     generator, wrong = np.random.default_rng(0), 0
-    for _ in range(40):
+    for _ in range(15):
         costs = np.triu(generator.normal(size=(14, 14)), 1)
         penalties = np.triu(generator.random((14, 14)) < 0.3, 1)
         couplings = np.where(penalties, generator.choice([-1e7, 1e7], (14, 14)), costs)

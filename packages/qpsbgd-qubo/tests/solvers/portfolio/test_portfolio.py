@@ -1,4 +1,3 @@
-import threading
 import time
 
 import numpy as np
@@ -10,7 +9,6 @@ from qpsbgd_qubo import ising_problem, solve
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.solvers.portfolio import portfolio
-from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
 from qpsbgd_qubo.sparse import SparseIsing
@@ -42,9 +40,16 @@ def test_a_problem_that_can_be_reduced_to_nothing_is_proven():
     assert not solve(torus(10, 10), solver=Portfolio(rounds=2)).proven_optimal
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0**-800, 2.0**900])
-@pytest.mark.parametrize("density", [1.0, 0.1])
-@pytest.mark.parametrize("limit", [{}, {"rounds": 20}, {"time_limit": 60.0}])
+@pytest.mark.parametrize(
+    ("limit", "density", "scale"),
+    [
+        ({}, 1.0, 1.0),
+        ({}, 0.1, 2.0**-800),
+        ({"rounds": 20}, 0.1, 1.0),
+        ({"rounds": 20}, 1.0, 2.0**900),
+        ({"time_limit": 60.0}, 1.0, 2.0**-800),
+    ],
+)
 def test_a_single_problem_is_proven_where_that_is_cheap(limit, density, scale):
     generator = np.random.default_rng(1)
     matrix = np.where(generator.random((30, 30)) < density, generator.normal(size=(30, 30)), 0) * scale
@@ -61,14 +66,6 @@ def test_a_proof_that_is_not_cheap_leaves_the_search_as_it_is(monkeypatch):
     assert np.array_equal(tried.spins, solve(problem, seed=3).spins)
     monkeypatch.setattr(portfolio, "PROVE_UP_TO", 0)
     assert tried.value <= solve(problem, seed=3).value
-
-
-def test_a_proof_leaves_most_of_the_time_to_the_search(monkeypatch):
-    given = []
-    monkeypatch.setattr(portfolio, "prove", lambda *_, node_limit, stop: (given.append(stop), (_[2], False))[1])
-    couplings = np.triu(np.random.default_rng(2).choice([-1.0, 1.0], (70, 70)), 1)
-    answer = solve(ising_problem(np.zeros(70), couplings), time_limit=2)
-    assert len(given) == 1 and not answer.proven_optimal.any() and answer.stats["rounds"] > 2
 
 
 def test_all_columns_of_a_family_are_solved():
@@ -147,13 +144,6 @@ def test_auto_takes_the_portfolio_for_a_time_or_rounds():
     assert make_solver("auto", time_limit=0.2).solve(family).stats["solver"] == "portfolio"
 
 
-def test_a_family_of_single_precision_keeps_its_type():
-    family = random_family(20, 2, 30, dtype=np.float32)
-    solution = Portfolio(rounds=2).solve(family)
-    assert solution.spins.dtype == np.float32
-    assert_close(solution.energies, family.energies(solution.spins))
-
-
 def test_a_sparse_family_is_not_made_dense():
     matrix = np.zeros((30, 30))
     matrix[0, 1] = matrix[1, 0] = 1.0
@@ -161,7 +151,7 @@ def test_a_sparse_family_is_not_made_dense():
     assert solution.proven_optimal.all()
 
 
-@pytest.mark.parametrize("exponent", [-900, -450, -200, 200, 450, 900])
+@pytest.mark.parametrize("exponent", [-900, 200, 900])
 def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
     problem = random_sparse(40, 150, seed=2)
     factor = 2.0**exponent
@@ -170,28 +160,6 @@ def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
     family = random_sparse(30, 300, seed=1).to_dense()
     scaled = QuboFamily(family.quadratic * factor, family.linear * factor, family.offset * factor)
     assert np.array_equal(Portfolio(rounds=3).solve(scaled).spins, Portfolio(rounds=3).solve(family).spins)
-
-
-@pytest.fixture
-def one_thread(monkeypatch):
-    monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.portfolio.thread_count", lambda: 1)
-
-
-@pytest.mark.parametrize("density", [0.1, 1.0])
-def test_one_thread_makes_one_move_at_a_time(density, one_thread, monkeypatch):
-    plain, moves, lock = PoolSearch._make_move, [], threading.Lock()
-
-    def made(search, *task, **more):
-        assert lock.acquire(blocking=False), "two moves at once"
-        try:
-            moves.append(threading.get_ident())
-            return plain(search, *task, **more)
-        finally:
-            lock.release()
-
-    monkeypatch.setattr(PoolSearch, "_make_move", made)
-    solve(random_sparse(200, int(density * 200**2), seed=8), solver=Portfolio(rounds=4))
-    assert len(moves) == 4 and len(set(moves)) == 1
 
 
 @pytest.mark.parametrize("penalty", [1e5, 1e7])

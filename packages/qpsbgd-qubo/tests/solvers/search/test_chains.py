@@ -68,8 +68,7 @@ def test_bits_are_chains():
     assert (chains.chains_of(chains.bits_of(spins)) == spins).all()
 
 
-@pytest.mark.parametrize("block", [1, 4, 100])
-@pytest.mark.parametrize("tenure", [1, 6])
+@pytest.mark.parametrize(("block", "tenure"), [(1, 6), (4, 1), (100, 6)])
 def test_tabu_moves_find_the_optimum_whatever_the_blocks(block, tenure):
     for seed in range(4):
         problem = random_sparse(14, 45, seed=seed)

@@ -28,9 +28,8 @@ def solved(problem):
 
 @pytest.mark.parametrize("fields", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("couplings", [4, 12, 18, 30])
-def test_the_best_spins_of_the_core_lead_to_the_best_of_all(couplings, whole, fields):
-    for seed in range(15):
+def test_the_best_spins_of_the_core_lead_to_the_best_of_all(whole, fields):
+    for seed, couplings in itertools.product(range(6), (4, 12, 18, 30)):
         problem = random_sparse(10, couplings, seed=seed, whole=whole, fields=fields)
         assert problem.energy(solved(problem)) == pytest.approx(least_energy(problem), abs=1e-9)
 
@@ -59,10 +58,6 @@ def test_strong_fields_decide_everything():
     reduction = Reduction.of(model_of(strong), NEVER)
     assert reduction.core is None
     assert np.array_equal(reduction.complete(np.zeros(0, np.int8)), -np.sign(strong.linear))
-
-
-def test_the_core_is_a_valid_problem():
-    assert core_of(random_sparse(60, 150, seed=3)).num_spins < 60
 
 
 def test_without_time_nothing_is_eliminated():
