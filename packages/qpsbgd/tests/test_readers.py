@@ -178,10 +178,3 @@ def test_crafted_ledgers_raise_value_errors(ledger, tmp_path, seed):
     with refused_with(ValueError):
         found = Ledger(path)
         assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")
-
-
-def test_the_crafted_content_differs_from_what_was_there(networks):
-    """Otherwise the tests above would test nothing."""
-    source, operations = random.Random(0), networks[0][0]["operations"]
-    changed = sum(json.dumps(crafted(operations, source)) != json.dumps(operations) for _ in range(100))
-    assert changed > 90

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -9,7 +8,6 @@ pytest.importorskip("minorminer")
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_paper.chip_studies.evolution import _measured as evolution_measured
 from qpsbgd_paper.chip_studies.mnist_qubos import FIRST, FORMS, THIRD, live_columns, qubos, strongest_column, varying
-from qpsbgd_paper.chip_studies.read_energies import skewness
 from qpsbgd_paper.chip_studies.similarity import _measured as similarity_measured
 from qpsbgd_paper.experiments import make_experiment, mnist
 from qpsbgd_paper.report.figures import pictures
@@ -87,12 +85,6 @@ def test_energies_are_without_what_is_the_same_for_all_spins():
     spins = torch.tensor([[1.0], [-1.0], [-1.0]])
     # 2 · 0.5 · (1 · −1) + 1 − 2 − 3
     assert varying(given, given.energies(spins)).tolist() == [-5.0]
-
-
-def test_skewness_of_values_done_by_hand():
-    # Mean 1, squares 1 + 1 + 4 over 3 = 2, cubes −1 − 1 + 8 over 3 = 2.
-    assert skewness(np.array([0.0, 0.0, 3.0])) == pytest.approx(2 / 2**1.5)
-    assert skewness(np.array([-2.0, -2.0, -2.0])) is None
 
 
 def test_samples_of_a_layer_are_compared_over_all_its_columns():

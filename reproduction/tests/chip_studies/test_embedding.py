@@ -25,13 +25,6 @@ def test_every_working_qubit_has_a_place_of_its_own(topology):
     assert points.min() == 0 and points.max() == 1
 
 
-def test_coupled_qubits_lie_near_each_other():
-    chip = Chip.of(VirtualChip(size=4))
-    found = places(chip)
-    distances = [np.linalg.norm(np.subtract(found[a], found[b])) for a, b in chip.couplers]
-    assert np.mean(distances) < 0.25
-
-
 def test_a_tiling_counts_what_the_tiles_take():
     chip = Chip.of(VirtualChip(size=3))
     tiles = tiles_of(chip, 6)

@@ -7,10 +7,9 @@ import torch
 
 from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.testing import random_family
 from qpsbgd_paper.chip_studies import spectrum
 from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, levels, spectral_gap
-from qpsbgd_qubo.ising import Ising, direct_sum, in_range, ising_columns
+from qpsbgd_qubo.ising import Ising, direct_sum, ising_columns
 
 X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
 
@@ -60,19 +59,6 @@ def test_one_spin_has_the_gap_known_from_books():
     assert (gap.degeneracy, gap.unit) == (1, "")
 
 
-def test_two_ferromagnetic_spins_end_in_two_ground_states():
-    # Even parity: ±½√(4A² + J²B²) around the parity's levels; odd: ±JB/2. So E₂ − E₀ = ½(√(4A² + B²) + B) for J = −1.
-    pair = problem([0.0, 0.0], [(0, 1, -1.0)])
-    s = np.linspace(0, 1, 21)
-    found = levels(pair, points=21, count=4)
-    root = np.sqrt(4 * (1 - s) ** 2 + s**2)
-    np.testing.assert_allclose(found, np.stack([-root, -s, s, root], axis=1) / 2, atol=1e-12)
-    gap = spectral_gap(pair, points=21)
-    assert gap.degeneracy == 2
-    assert gap.final == pytest.approx(1.0)
-    assert gap.smallest == pytest.approx(min((root + s) / 2), rel=1e-2)
-
-
 @pytest.mark.parametrize("spins", [1, 2, 3, 5])
 def test_levels_are_the_eigenvalues_of_the_matrix_of_pauli_operators(spins):
     ising = random_problem(spins)
@@ -81,8 +67,7 @@ def test_levels_are_the_eigenvalues_of_the_matrix_of_pauli_operators(spins):
         np.testing.assert_allclose(found, np.linalg.eigvalsh(matrix(ising, 1 - s, s)), atol=1e-12)
 
 
-@pytest.mark.parametrize("s", [0.0, 0.2, 0.6, 0.95, 0.999])
-@pytest.mark.parametrize("kind", ["random", "uniform", "pairs"])
+@pytest.mark.parametrize(("s", "kind"), [(0.0, "random"), (0.6, "uniform"), (0.999, "pairs"), (0.95, "random")])
 def test_the_sparse_solver_loses_no_copy_of_a_level(s, kind):
     uniform = Ising(np.full(8, 0.3), 0.5 * (1 - np.eye(8)))
     pairs = problem([0.0] * 8, [(i, i + 1, -1.0) for i in range(0, 8, 2)])
@@ -103,14 +88,13 @@ def test_ten_spins_go_through_the_sparse_solver_to_the_same_gap_as_by_symmetry()
     assert general.degeneracy == gap.degeneracy == 1
 
 
-@pytest.mark.parametrize("spins", [1, 2, 3, 6, 7])
-@pytest.mark.parametrize(("field", "coupling"), [(0.3, 0.5), (1.0, 0.0), (0.0, 0.4), (0.5, -0.2)])
+@pytest.mark.parametrize(
+    ("spins", "field", "coupling"), [(1, 0.3, 0.5), (2, 1.0, 0.0), (3, 0.0, 0.4), (6, 0.5, -0.2), (7, 0.3, 0.5)]
+)
 def test_the_symmetric_form_has_all_levels_of_the_general_one(spins, field, coupling):
     signs = np.random.default_rng(spins).choice([-1.0, 1.0], size=spins)
     couplings = coupling * (1 - np.eye(spins)) * np.outer(signs, signs)
     ising = Ising(field * signs, couplings)
-    if not ising.fields.any() and not ising.couplings.any():
-        pytest.skip("nothing to minimise")
     symmetric, general = spectrum._spectrum(ising), spectrum._General(ising)
     assert isinstance(symmetric, spectrum._Uniform)
     assert symmetric.degeneracy == general.degeneracy
@@ -149,37 +133,6 @@ def test_the_gap_of_a_direct_sum_is_the_least_of_its_parts():
     whole = spectral_gap(direct_sum(parts[:2]))
     assert whole.smallest == pytest.approx(spectral_gap(parts[:2]).smallest, rel=1e-6)
     assert whole.degeneracy == 1
-
-
-def test_degeneracies_of_a_direct_sum_multiply():
-    pair = problem([0.0, 0.0], [(0, 1, -1.0)])
-    assert spectral_gap([pair, pair]).degeneracy == spectral_gap(direct_sum([pair, pair])).degeneracy == 4
-
-
-def test_columns_have_the_energies_of_the_family_up_to_a_constant():
-    family = random_family(4, 3, 6)
-    for column, ising in enumerate(ising_columns(family)):
-        states = 1 - 2 * ((np.arange(16)[:, None] >> np.arange(4)[::-1]) & 1)
-        spins = torch.tensor(states, dtype=torch.float64)[:, :, None].expand(-1, -1, 3)
-        wanted = family.to(torch.float64).energies(spins)[:, column].numpy()
-        found = spectrum._General(ising)._diagonal
-        np.testing.assert_allclose(found - found[0], wanted - wanted[0], rtol=1e-5, atol=1e-6)
-
-
-def test_a_diagonal_changes_nothing():
-    family = random_family(4, 2, 6)
-    other = QuboFamily(family.quadratic + torch.diag(torch.tensor([1.0, -2.0, 0.5, 3.0])), family.linear)
-    for one, two in zip(ising_columns(family), ising_columns(other), strict=True):
-        np.testing.assert_allclose(two.couplings, one.couplings, atol=1e-6)
-        assert (two.fields == one.fields).all()
-
-
-def test_in_range_fills_the_tighter_of_the_two_ranges():
-    by_field = in_range(problem([8.0, 1.0], [(0, 1, 0.5)]))
-    assert by_field.fields.tolist() == [4.0, 0.5]
-    by_coupling = in_range(problem([0.1, 0.0], [(0, 1, -0.5)]))
-    assert by_coupling.couplings[0, 1] == -1.0
-    assert not in_range(problem([0.0, 0.0])).fields.any()
 
 
 def test_gaps_grow_with_the_problem_and_have_the_schedules_unit():

@@ -6,8 +6,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from qpsbgd_paper.cli import data as commands
-from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.files import FILES
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -51,15 +49,6 @@ def test_data_sets_are_listed_with_whether_they_are_here(origin, published_folde
     assert lines(run("list"))[2][3] == "no"
 
 
-def test_no_address_of_the_real_data_sets_is_broken_at_80_columns(monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "FILES", FILES)
-    monkeypatch.setattr(commands, "console", Console(width=80))
-    shown = run("list", "--data", tmp_path).stdout
-    for file in FILES.values():
-        assert file.origins[0].rpartition("/")[0] + "/" in shown.split()
-    assert max(map(len, shown.splitlines()[1:])) <= 80
-
-
 def test_fetch_fills_the_cache_and_check_is_content(cache):
     fetched = run("fetch")
     assert fetched.exit_code == 0 and f"3 files fetched, 0 were already there, in {cache}." in fetched.stdout
@@ -73,14 +62,6 @@ def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_
     assert run("fetch", "other", "--data", tmp_path / "mine").exit_code == 0
     assert [path.name for path in (tmp_path / "mine").rglob("*") if path.is_file()] == ["three"]
     assert not cache.exists()
-
-
-def test_fetch_mends_a_wrong_file(tmp_path):
-    (tmp_path / "mine/toy").mkdir(parents=True)
-    (tmp_path / "mine/toy/one").write_bytes(b"?\n")
-    assert run("check", "toy", "--data", tmp_path / "mine").exit_code == 1
-    assert run("fetch", "toy", "--data", tmp_path / "mine").exit_code == 0
-    assert run("check", "toy", "--data", tmp_path / "mine").exit_code == 0
 
 
 def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_path, monkeypatch, published_folder):
@@ -111,15 +92,6 @@ def test_a_failed_download_is_an_error_that_names_the_file(published_folder, cac
     (published_folder / "other/three").unlink()
     result = run("fetch", "other")
     assert isinstance(result.exception, OSError) and f"put it at {cache / 'other/three'}" in str(result.exception)
-
-
-def test_an_interrupted_fetch_says_how_to_go_on(monkeypatch):
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files, "fetch", interrupt)
-    result = run("fetch")
-    assert result.exit_code == 130 and "the same command goes on" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["fetch", "check"])

@@ -69,7 +69,7 @@ def test_an_unknown_graph_is_refused():
         load_planetoid("reddit")
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
 def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, protocol):
     marker, path = tmp_path / "marker", tmp_path / "ind.cora.x"
     path.write_bytes(pickle.dumps(Malicious(f"touch {marker}"), protocol=protocol))

@@ -28,7 +28,7 @@ def test_features_are_node_numbers_in_binary():
     assert features[33].tolist() == [1, -1, -1, -1, -1, 1]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_five_nodes_of_each_class_and_all_of_the_smallest_are_for_training(seed):
     club = load_karate(seed=seed)
     assert len(club.train) == 20 and len(club.test) == 14 and len(club.validation) == 0

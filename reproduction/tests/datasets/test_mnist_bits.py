@@ -132,24 +132,10 @@ def test_whatever_byte_of_a_kept_file_is_damaged_the_bits_stay_right(small, cach
     assert np.array_equal(mnist_bits._read(path), right)
 
 
-@pytest.mark.parametrize("bits", [np.ones((3, 16), np.int8), np.zeros((20, 16), np.int8), np.ones((20, 16))])
-def test_kept_bits_of_another_kind_are_not_used(small, cache, bits):
-    folder = small[0]
-    expected, _ = load_bits((0, 2), data=folder)
-    mnist_bits._write(next((cache / "mnist-bits").glob("digits-0-2-*")), bits)
-    assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
-
-
 @pytest.mark.parametrize("pair", [(1, 1), (0, 10), (-1, 2), (0, 1, 2)])
 def test_what_is_no_pair_of_digits_is_refused(pair):
     with pytest.raises(ValueError, match="two different digits"):
         load_bits(pair)
-
-
-def test_a_cache_that_cannot_be_written_is_named(small, cache):
-    cache.write_bytes(b"a file where the folder should be")
-    with pytest.raises(OSError, match=r"cannot be written .*set QPSBGD_CACHE"):
-        load_bits((0, 2), data=small[0])
 
 
 @pytest.mark.slow

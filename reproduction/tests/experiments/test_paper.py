@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, logreg, make_experiment, mnist
+from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, make_experiment, mnist
 from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework import training
@@ -249,25 +249,6 @@ def test_mnist_test_images_are_neither_trained_nor_chosen_on(monkeypatch):
         assert not tested & set(train[:, 0].tolist())
         assert not tested & set(chosen_on[:, 0].tolist())
     assert (mnist.split("1/2", seed=0, choosing=False)[0] != train).any()
-
-
-def test_blobs_are_linearly_separable():
-    for seed in range(5):
-        inputs, targets = logreg.blobs(100, seed=seed)
-        assert inputs.shape == (200, 3)
-        difference = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)
-        score = inputs @ difference
-        assert score[targets == 1].min() > score[targets == 0].max()
-
-
-def test_a_constant_input_acts_as_a_bias():
-    model = BinaryMLP([3, 4, 2], gain=1.0, constant=True)
-    assert [tuple(layer.weight.shape) for layer in model.layers] == [(4, 4), (2, 5)]
-    with torch.no_grad():
-        model.layers[0].weight[:] = 1.0
-        outputs = model.layers[0](torch.tensor([[0.0, 0.0, 0.0, 1.0]]))
-        assert model(torch.zeros(1, 3)).shape == (1, 2)
-    assert (outputs == 1).all()
 
 
 def test_the_valley_is_rosenbrocks():

@@ -1,7 +1,6 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, half_interval, judged, paired, stated
-from qpsbgd_paper.framework.claims import verdict as verdict_on
+from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, half_interval, judged, paired
 
 HIGHER = {"accuracy": True, "loss": False}
 
@@ -30,18 +29,6 @@ def test_a_difference_smaller_than_its_interval_is_within_noise():
     # Differences 1, 2, 3: mean 2, standard error 1/√3, times Student's 4.303 for three pairs: 2.48. Closer: 1.24.
     assert verdict([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == "cannot tell"
     assert verdict([1.5, 2.0, 2.5], [0.0, 0.0, 0.0]) == "yes"
-
-
-def test_a_difference_of_rounding_errors_is_within_noise():
-    assert verdict([0.3, 0.3], [0.1 + 0.2, 0.1 + 0.2]) == "cannot tell"
-
-
-def test_lower_is_better_for_a_loss():
-    assert verdict([0.1, 0.11], [0.5, 0.51], metric="loss") == "yes"
-
-
-def test_the_rival_is_the_best_of_the_others():
-    assert verdict([0.9, 0.91], [0.8, 0.81], [0.95, 0.96]) == "no"
 
 
 def test_at_least_as_good_is_shown_by_a_difference_within_the_margin():
@@ -92,10 +79,6 @@ def test_the_seeds_needed_are_those_of_tables_of_the_t_test(mean, seeds):
     assert Difference(mean, 1.0, 3, 0.0).seeds == seeds
 
 
-def test_a_difference_without_spread_needs_one_more_seed():
-    assert Difference(0.1, 0.0, 2, 0.2).seeds == 3
-
-
 def test_what_the_paper_says_of_an_annealer_was_not_run_on_hardware():
     values = {("x", "ours", "accuracy"): [0.9, 0.91], ("x", "b", "accuracy"): [0.8, 0.81]}
     found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",), hardware=True), values, HIGHER)
@@ -121,10 +104,6 @@ def test_several_cases_are_averaged_seed_by_seed():
     assert found["cases"] == ["x", "y"]
 
 
-def test_one_seed_decides_nothing():
-    assert verdict([0.9], [0.1]) == "cannot tell"
-
-
 @pytest.mark.parametrize(("metric", "good"), [("accuracy", 0.9), ("loss", 0.1)])
 def test_a_figure_that_is_not_finite_counts_as_worst(metric, good):
     fine, diverged = [good, good], [good, None]
@@ -137,12 +116,6 @@ def test_a_figure_that_is_not_finite_counts_as_worst(metric, good):
     assert verdict(diverged, metric=metric, level=0.5) == "no"
     # Of two rivals, the one that did not diverge is to be beaten.
     assert verdict([good, good], diverged, fine, metric=metric) == "cannot tell"
-
-
-def test_a_difference_beyond_the_noise_has_a_sign():
-    assert [verdict_on(d, noise=1.0) for d in (1.5, -1.5, 0.5, 1.0, float("nan"))] == [
-        *("yes", "no", "cannot tell", "cannot tell", "cannot tell")
-    ]
 
 
 def test_half_of_the_interval_by_hand():
@@ -168,10 +141,3 @@ def test_pairs_are_compared_by_their_differences():
     assert paired("text", [100.0, 0.0], [101.0, 1.0])["verdict"] == "no"
     assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "cannot tell"
     assert paired("text", [1.0], [0.0])["verdict"] == "cannot tell"
-
-
-def test_a_statement_holds_or_not():
-    found = {"text": "text", "source": "paper", "verdict": "yes", "detail": "why", "number": ""}
-    assert stated("text", True, "why") == found
-    assert stated("text", False, "why", source="aim")["verdict"] == "no"
-    assert stated("text", "cannot tell", "why")["verdict"] == "cannot tell"

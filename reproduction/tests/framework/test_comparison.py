@@ -119,11 +119,6 @@ def test_a_line_like_another_takes_the_best_of_its_points_that_it_may_take_and_a
     assert not [call for call in calls if call[1] == "c" and call[-1]]
 
 
-def test_every_case_of_a_summary_says_which_setting_it_shares(summary):
-    names = [(case["label"], case["group"], case["short"]) for case in summary["cases"]]
-    assert names == [("x", "x", "x"), ("y", "s", "z")]
-
-
 def work_of_two_halves(*, case, line, options, seed, choosing, length, diverges):
     # The first half of a setting is best at 1, the second at 2.5; their mean is best at 2.
     best = {"first": 1.0, "second": 2.5}[case]
@@ -149,10 +144,6 @@ def test_the_cases_of_a_group_have_the_same_options_chosen_on_their_mean(tmp_pat
     assert [rows(summary, case)["a"]["options"] for case in (0, 1)] == [{"lr": 2.0}] * 2
 
 
-def test_a_grid_of_one_point_is_not_searched(summary):
-    assert not [call for call in calls if call[1] == "b" and call[-1]]
-
-
 def test_all_seeds_and_the_reported_figure_are_in_the_summary(summary):
     row = rows(summary)["a"]
     assert row["values"]["score"] == pytest.approx([-1, -0.99, -0.98])
@@ -172,15 +163,6 @@ def test_curves_are_means_over_seeds_at_few_points(tmp_path):
     assert curve["deviation"][-1] == pytest.approx(0.01 * 999, rel=1e-3)
 
 
-def test_progress_counts_every_run_once(tmp_path):
-    events = list(Toy().run(folder=tmp_path))
-    counted = [done for _, done, _ in events]
-    assert counted == sorted(counted)
-    assert set(counted) == set(range(counted[-1] + 1))
-    final = 2 * 2 * 3
-    assert {total for *_, total in events} == {2 * (3 * 2) + final, 2 * (3 * FINALIST_SEEDS) + final}
-
-
 def test_a_grid_whose_best_rate_is_at_its_edge_is_extended_until_it_is_not(tmp_path):
     toy = Toy(rates=(0.1, 0.3))
     calls.clear()
@@ -197,14 +179,6 @@ def test_a_grid_whose_best_rate_is_at_its_edge_is_extended_until_it_is_not(tmp_p
     assert not calls, "an extended grid is found again"
 
 
-def test_a_grid_is_extended_a_few_times_at_most(tmp_path):
-    toy = Toy(rates=(0.001, 0.003))
-    list(toy.run(folder=tmp_path))
-    row = rows(toy.summary(folder=tmp_path))["a"]
-    assert row["grid"][1] == [{"lr": 0.009}, {"lr": 0.027}]
-    assert row["options"] == {"lr": 0.027}
-
-
 def test_the_next_rate_lies_beyond_the_edge_of_the_same_other_options():
     grid = rates(0.1, 0.3, momentum=0.9) + rates(1.0, momentum=0.0)
     assert extended(grid, grid[0]) == (*grid, {"lr": 0.033, "momentum": 0.9})
@@ -213,25 +187,6 @@ def test_the_next_rate_lies_beyond_the_edge_of_the_same_other_options():
     three = rates(1.0, 2.0, 3.0)
     assert extended(three, three[1]) == three
     assert extended(({},), {}) == ({},)
-
-
-def test_a_second_call_does_nothing_again(tmp_path):
-    list(Toy().run(folder=tmp_path))
-    calls.clear()
-    list(Toy().run(folder=tmp_path))
-    Toy().summary(folder=tmp_path)
-    assert not calls
-
-
-def test_the_quick_form_takes_the_first_point_of_every_grid(tmp_path):
-    list(Toy().quick().run(folder=tmp_path))
-    assert rows(Toy().quick().summary(folder=tmp_path))["a"]["options"] == {"lr": 1.0}
-
-
-def test_claims_are_judged(summary):
-    (claim,) = summary["claims"]
-    assert claim["verdict"] == "yes"
-    assert claim["rival"] == "b"
 
 
 def test_a_summary_never_trains(tmp_path):

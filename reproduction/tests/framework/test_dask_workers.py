@@ -93,32 +93,6 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(cluster, tmp_path):
     assert len(list(tmp_path.glob("*.json"))) >= 1
 
 
-def test_what_has_to_be_there_is_made_on_every_worker_and_its_errors_name_the_worker(cluster):
-    with dask_module.dask_workers(cluster.scheduler_address) as workers:
-        workers.everywhere(os.getpid)
-        with pytest.raises(RuntimeError, match=r"on the Dask worker tcp://.*: 3"):
-            workers.everywhere(_without_data)
-
-
-def _without_data():
-    raise FileNotFoundError("3")
-
-
-def test_a_stopped_client_cancels_what_has_not_begun(cluster, tmp_path):
-    log = tmp_path / "log"
-    with dask_module.dask_workers(cluster.scheduler_address) as workers:
-        futures = [workers.executor.submit(_noted, str(log), x) for x in range(12)]
-        futures[0].result()
-    time.sleep(1.5)
-    assert len(log.read_text(encoding="utf-8").split()) < 12
-
-
-def _noted(log, x):
-    time.sleep(0.2)
-    with Path(log).open("a", encoding="utf-8") as file:
-        file.write(f"{x}\n")
-
-
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:port"])
 def test_an_address_without_a_scheduler_is_told(address, monkeypatch):
     monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.CONNECT_SECONDS", 1)

@@ -2,21 +2,7 @@ import json
 
 import pytest
 
-from qpsbgd_paper.framework.result_files import as_json, write_bytes, write_json, write_result
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
-    target = tmp_path / "a.json"
-    write_json(target, {"old": 1})
-
-    def full_disk(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_bytes(target, b"new")
-    assert json.loads(target.read_text(encoding="utf-8")) == {"old": 1}
-    assert list(tmp_path.iterdir()) == [target]
+from qpsbgd_paper.framework.result_files import as_json, write_json, write_result
 
 
 def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):

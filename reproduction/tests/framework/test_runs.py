@@ -2,7 +2,7 @@ import json
 import os
 import signal
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -24,10 +24,6 @@ def square(*, x, fail=False, seconds=0.0, options=None):
     if fail:
         raise ValueError("planned")
     return {"square": x * x}
-
-
-def diverged(*, x):
-    return {"loss": float("nan"), "curve": [1.0, float("inf")], "x": x}
 
 
 def results(jobs, folder, *, work=square, **options):
@@ -127,21 +123,6 @@ def test_a_damaged_run_is_named_and_done_again(tmp_path, damage):
     assert kept_results(square, [{"x": 3}], experiment="toy", folder=tmp_path)[0]["square"] == 9
 
 
-def test_results_say_what_they_were_made_with_and_how_long_they_took(tmp_path):
-    (done,) = results([{"x": 1}], tmp_path).values()
-    assert done.result["seconds"] >= 0
-    (path,) = tmp_path.glob("*.json")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    assert content["settings"] == {"x": 1}
-    assert {"torch", "qpsbgd", "python", "machine"} <= set(content["made with"])
-
-
-def test_what_is_not_finite_is_kept_as_null(tmp_path):
-    (done,) = results([{"x": 1}], tmp_path, work=diverged).values()
-    assert (done.result["loss"], done.result["curve"]) == (None, [1.0, None])
-    assert results([{"x": 1}], tmp_path, work=diverged)[1].result == done.result
-
-
 def test_results_that_are_not_there_are_not_computed(tmp_path):
     results([{"x": 1}], tmp_path)
     calls.clear()
@@ -160,26 +141,6 @@ def test_a_killed_process_is_a_clear_error_and_what_was_finished_is_kept(tmp_pat
     assert 1 in kept(tmp_path) and 2 not in kept(tmp_path)
     with local_workers(2) as workers:
         assert set(results([{"x": x} for x in range(1, 5)], tmp_path, workers=workers)) == {1, 2, 3, 4}
-
-
-class AtOnce(Executor):
-    """Has done a job as soon as it is submitted; counts what is kept by then."""
-
-    def __init__(self, folder):
-        self.folder, self.kept = folder, []
-
-    def submit(self, work, *arguments):
-        self.kept.append(len(kept(self.folder)))
-        future = Future()
-        future.set_result(work(*arguments))
-        return future
-
-
-def test_no_process_waits_while_a_result_is_written(tmp_path):
-    executor = AtOnce(tmp_path)
-    workers = Workers(executor, count=lambda: 1, everywhere=print, lost=(), advice="", shares_disk=True)
-    assert set(results([{"x": x} for x in range(4)], tmp_path, workers=workers)) == {0, 1, 2, 3}
-    assert executor.kept == [0, 0, 1, 2]
 
 
 class Broken(Executor):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd_paper.framework.training import batches, fit, random_rows, second_half
+from qpsbgd_paper.framework.training import batches, fit
 
 
 def traced(**options):
@@ -38,57 +38,12 @@ def test_the_model_trains_in_training_mode_and_is_measured_in_evaluation_mode_wi
     assert found == [3, 6, 9]
 
 
-def test_measurements_follow_every_so_many_steps():
-    _, found, _ = traced(every=2)
-    assert len(found) == 1
-
-
 def test_learning_rates_fall_linearly_to_a_fiftieth_or_stay():
     rates = [entry[4] for entry in traced(falling_over=2)[0] if entry[0] == "loss"]
     assert rates == pytest.approx([1.0, 0.51, 0.02])
     assert [entry[4] for entry in traced()[0] if entry[0] == "loss"] == [1.0] * 3
 
 
-def test_the_sum_of_the_losses_moves_as_many_times_further_as_a_batch_has_rows():
-    start, mean, total = (traced_weight(**options) for options in ({"lr": 0.0}, {}, {"summed": True}))
-    torch.testing.assert_close(total - start, 3 * (mean - start))
-
-
-def traced_weight(*, lr=0.1, **options):
-    torch.manual_seed(0)
-    model, inputs = nn.Linear(2, 1), torch.randn(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    fit(model, lambda rows: model(inputs[rows]).mean(), rows=[torch.arange(3)], optimizers=[optimizer], **options)
-    return model.weight.detach()
-
-
-def test_every_optimizer_makes_a_step_per_batch():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    start = [parameter.clone() for parameter in model.parameters()]
-    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
-    assert (
-        fit(model, lambda rows: model(torch.ones(3, 2)[rows]).sum(), rows=[torch.arange(3)], optimizers=optimizers)
-        == []
-    )
-    # The gradient of the last bias is the number of rows; it is not added to that of an earlier step.
-    fit(model, lambda rows: model(torch.ones(3, 2)[rows]).sum(), rows=[torch.arange(3)], optimizers=optimizers)
-    assert all((old != new).any() for old, new in zip(start, model.parameters(), strict=True))
-    assert start[-1].item() - model[1].bias.item() == pytest.approx(2 * 0.1 * 3)
-
-
 def test_batches_see_every_row_once_before_any_twice():
     rows = torch.cat(list(batches(10, 5, 4)))
     assert sorted(rows[:10].tolist()) == sorted(rows[10:].tolist()) == list(range(10))
-
-
-def test_random_rows_are_drawn_when_they_are_needed():
-    torch.manual_seed(0)
-    first, *_ = random_rows(100, 4, 3)
-    torch.manual_seed(0)
-    assert torch.equal(torch.randint(100, (4,)), first)
-    assert [len(rows) for rows in random_rows(3, 4, 5)] == [4] * 5
-
-
-def test_the_second_half_is_what_follows_the_middle():
-    assert second_half([9.0, 1.0, 2.0]) == 1.5
-    assert second_half([9.0, 9.0, 1.0, 2.0]) == 1.5

@@ -2,8 +2,6 @@ import html
 import re
 from html.parser import HTMLParser
 
-import pytest
-
 from qpsbgd_paper.report.page import MARK, page
 
 HOSTILE = """</script><b id="evil">&'"<!--"""
@@ -64,19 +62,6 @@ def test_every_experiment_has_a_section_with_figures_tables_options_seeds_comman
     assert "0.66" in found.text, "the paper's own figure"
 
 
-def test_tiles_open_the_page(toy):
-    toy["tiles"] = [{"value": "38,440 → 1,200 bytes", "note": "From <float32>."}]
-    text = page([toy], title="T")
-    begin = text.index("<strong>38,440 → 1,200 bytes</strong><span>From &lt;float32&gt;.</span>")
-    assert begin < text.index("Of 1 statements")
-
-
-def test_a_page_without_claims_or_curves_is_still_a_page(toy):
-    bare = {"experiment": "bare", "title": "Bare", "tables": [{"title": "Every run", "head": ["run"], "body": [["1"]]}]}
-    found = Elements(page([bare, {**toy, "claims": [], "series": []}], title="T"))
-    assert not found.named("img") and "Every run" in found.text
-
-
 def test_runs_that_diverged_are_said_to_have(toy):
     row = toy["cases"][0]["rows"][1]
     row["curves"]["curve"].update(mean=[None] * 3, deviation=[None] * 3)
@@ -101,9 +86,3 @@ def test_hostile_names_are_only_text(toy):
     text = page([toy], title=HOSTILE, intro=HOSTILE)
     assert '<b id="evil">' not in text and "<!--" not in text
     assert html.unescape(text).count(HOSTILE) > 25
-
-
-@pytest.mark.parametrize("chosen", ["", "The <recipe>."])
-def test_what_was_chosen_with_results_in_view_is_said(toy, chosen):
-    toy["chosen in view"] = chosen
-    assert ("Chosen with results in view: The &lt;recipe&gt;." in page([toy], title="T")) == bool(chosen)

@@ -13,22 +13,7 @@ def with_seal(rest):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../x",
-        "/etc/x",
-        "a/b",
-        "a\\b",
-        "x\0y",
-        "",
-        ".",
-        "..",
-        ".hidden",
-        "a" * 300,
-        "a b",
-        "ü",
-        "C:x",
-        "x\n",
-    ],
+    ["../x", "/etc/x", "a\\b", "x\0y", "", "..", ".hidden", "a" * 300, "ü", "x\n"],
 )
 def test_a_name_that_leads_out_of_the_folder_is_refused(name, study, toy, tmp_path):
     with pytest.raises(ValueError, match="cannot be part of a file name"):

@@ -3,7 +3,6 @@ import math
 import pytest
 
 from qpsbgd_paper.report.tables import (
-    Table,
     claims_sentence,
     claims_table,
     main_tables,
@@ -11,8 +10,6 @@ from qpsbgd_paper.report.tables import (
     metric_tables,
     options_tables,
     options_text,
-    other_tables,
-    table_of,
 )
 
 
@@ -45,49 +42,6 @@ def test_methods_are_rows_and_the_papers_figures_stand_beside_ours(toy):
     assert table.best == {(0, 1)}
 
 
-def test_without_reported_figures_there_is_no_column_for_them(make_row, make_experiment):
-    (table,) = main_tables(make_experiment({"a": [make_row("one", "One")], "b": [make_row("one", "One")]}))
-    assert table.head == ["method", "a", "b"]
-
-
-def test_a_case_that_is_called_paper_is_not_taken_for_the_papers_figures(make_row, make_experiment):
-    (table,) = main_tables(
-        make_experiment({"paper": [make_row("one", "One", reported=0.3)], "b": [make_row("one", "One")]})
-    )
-    assert table.head == ["method", "paper", "in the paper, paper", "b"]
-    assert table.rows[0][2] == "0.3"
-
-
-def test_reported_words_stay_as_they_are(make_row, make_experiment):
-    (table,) = main_tables(
-        make_experiment({"a": [make_row("one", "One", reported="about 0.7"), make_row("two", "Two")]})
-    )
-    assert column(table, "in the paper") == ["about 0.7", "–"]
-
-
-def test_the_papers_figures_belong_to_the_first_metric_only(toy):
-    toy["metrics"].append({"key": "last", "label": "last accuracy", "higher": True})
-    for row in toy["cases"][0]["rows"]:
-        row["values"]["last"] = [0.1, 0.2]
-    (other,) = other_tables(toy)
-    assert (other.title, other.head) == ("last accuracy", ["method", "0/2"])
-
-
-def test_equal_means_as_printed_are_all_marked(make_row, make_experiment):
-    rows = [
-        make_row("one", "One", values=(0.7001, 0.7001)),
-        make_row("two", "Two", values=(0.7004, 0.7004)),
-        make_row("three", "Three", values=(0.6, 0.6)),
-    ]
-    (table,) = main_tables(make_experiment({"a": rows}))
-    assert table.best == {(0, 1), (1, 1)}
-
-
-def test_nothing_is_marked_where_all_are_the_same_or_alone(make_row, make_experiment):
-    same = make_experiment({"a": [make_row("one", "One"), make_row("two", "Two")], "b": [make_row("one", "One")]})
-    assert not main_tables(same)[0].best
-
-
 def test_the_lowest_loss_is_the_best_and_what_diverged_never_is(make_row, make_experiment):
     rows = [
         make_row("one", "One", values=(2.0, 3.0)),
@@ -108,24 +62,6 @@ def test_cases_of_one_setting_share_a_table(make_row, make_experiment):
     assert all(table.head == ["method", "0/2", "1/2"] for table in found)
 
 
-def test_a_comma_alone_makes_no_settings(make_row, make_experiment):
-    summary = make_experiment({label: [make_row("one", "One")] for label in ("a, b", "c, b", "e, b")})
-    (table,) = main_tables(summary)
-    assert table.head == ["method", "a, b", "c, b", "e, b"]
-
-
-def test_cases_without_a_common_method_have_their_own_main_tables(make_row, make_experiment):
-    summary = make_experiment({"rate": [make_row("lr 1", "lr 1")], "batch": [make_row("8", "8"), make_row("9", "9")]})
-    assert [table.head for table in main_tables(summary)] == [["method", "rate"], ["method", "batch"]]
-    assert [len(table.rows) for table in main_tables(summary)] == [1, 2]
-
-
-def test_a_method_that_is_missing_from_a_case_leaves_a_dash(make_row, make_experiment):
-    one, two = make_row("one", "One"), make_row("two", "Two")
-    (table,) = main_tables(make_experiment({"a": [one, two], "b": [one]}))
-    assert column(table, "b")[1] == "–"
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -138,12 +74,6 @@ def test_a_method_that_is_missing_from_a_case_leaves_a_dash(make_row, make_exper
 def test_decimals_follow_the_size_of_the_figures(make_row, make_experiment, values, text):
     (table,) = main_tables(make_experiment({"a": [make_row("one", "One", values=values)]}))
     assert table.rows[0][1] == text
-
-
-def test_an_experiments_own_tables_come_after_the_main_one(toy):
-    toy["tables"] = [{"title": "Every run", "head": ["run", "k"], "body": [["1", "412"]]}]
-    assert main_tables(toy)[1] == Table("Every run", ["run", "k"], [["1", "412"]])
-    assert [table.title for table in main_tables({**toy, "metrics": [], "cases": []})] == ["Every run"]
 
 
 def test_options_are_words(toy, study):
@@ -175,14 +105,6 @@ def test_claims_name_methods_by_their_labels_and_say_whose_they_are(toy):
     assert claims_table(toy, sources=["paper"]).rows == [["QP-SBGD is best", "yes", "0.9", detail]]
 
 
-def test_a_claim_on_one_case_says_which_unless_it_does_already(toy):
-    toy["claims"] = [
-        {"text": "A is best", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
-        {"text": "A is best (gain 1)", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
-    ]
-    assert [row[0] for row in claims_table(toy).rows] == ["A is best (gain 1)", "A is best (gain 1)"]
-
-
 def test_only_claims_of_the_paper_are_counted(toy, study):
     study["claims"] *= 2
     study["claims"].append({"text": "x", "source": "beyond", "verdict": "no"})
@@ -193,11 +115,3 @@ def test_only_claims_of_the_paper_are_counted(toy, study):
     )
     assert found.startswith("Of 4 statements of the paper")
     assert claims_sentence([{**toy, "claims": []}]) == ""
-
-
-def test_rows_without_a_cell_have_a_dash():
-    assert table_of("T", [{"a": "1"}, {"b": "2"}]) == Table("T", ["a", "b"], [["1", "–"], ["–", "2"]])
-
-
-def test_baselines_are_written_out(toy):
-    assert main_tables(toy)[0].rows[2][0] == "BinaryConnect (SGD)"

@@ -1,6 +1,7 @@
 """The kernels of inference compute what follows from their definitions, and refuse what does not fit."""
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from dataclasses import fields
@@ -24,11 +25,6 @@ def test_a_kernel_computes_what_follows_from_its_definition(name):
     np.testing.assert_allclose(arrays[-1], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_kernel_has_cases():
-    names = {name.split()[0] for name in CASES}
-    assert {name for name in dir(kernels) if not name.startswith("_")} == names | {f"prepare_{name}" for name in names}
-
-
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_prepared_kernel_takes_inputs_and_outputs_alone(name):
     kernel = name.split()[0]
@@ -47,7 +43,7 @@ def test_a_prepared_kernel_takes_inputs_and_outputs_alone(name):
         prepared(inputs, out.astype(np.complex128))
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", {name.split()[0]: name for name in VECTORS}.values())
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     # Channels within a word, windows of a pool, exceptions, units within a panel.
     free = {"bit_layer": {(0, 3), (5, 1), (6, 1), (12, 0)}, "byte_layer": {(6, 1), (7, 1), (13, 0), (14, 3)}}
@@ -102,10 +98,10 @@ def test_real_steps_say_whether_an_input_is_not_finite(value):
 FIELDS = [field.name for field in fields(RealStep)]
 
 
-@pytest.mark.parametrize("field", [field for field in FIELDS if field not in ("direct", "other", "words")])
 @pytest.mark.parametrize("name", ["real_steps SUMS 3 6 0", "real_steps PER_CHANNEL 1 37 0"])
-def test_steps_that_point_outside_are_refused(name, field):
-    for value in (-1, 2**20, 2**62):
+def test_steps_that_point_outside_are_refused(name):
+    checked = [field for field in FIELDS if field not in ("direct", "other", "words")]
+    for field, value in itertools.product(checked, (-1, 2**20, 2**62)):
         steps, *rest = VECTORS[name]
         changed = steps.copy()
         changed[0, FIELDS.index(field)] = value
@@ -133,11 +129,11 @@ def test_pixels_outside_of_the_image_are_refused(name):
                 kernels.real_steps(*arguments)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_random_arguments_are_taken_or_refused(seed):
-    generator = np.random.default_rng(seed)
-    for kernel in sorted({name.split()[0] for name in VECTORS}):
-        name = generator.choice([name for name in VECTORS if name.split()[0] == kernel])
+@pytest.mark.parametrize("kernel", sorted({name.split()[0] for name in VECTORS}))
+def test_random_arguments_are_taken_or_refused(kernel):
+    generator, names = np.random.default_rng(0), [name for name in VECTORS if name.split()[0] == kernel]
+    for _ in range(60):
+        name = generator.choice(names)
         with contextlib.suppress(ValueError, TypeError):
             called(kernels, name, spoiled(VECTORS[name], generator))
 

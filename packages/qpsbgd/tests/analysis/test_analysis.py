@@ -34,15 +34,6 @@ def test_the_full_batch_gradient_is_that_of_autograd():
         torch.testing.assert_close(part.gradient, part.layer.weight.grad)
 
 
-def test_batches_add_up_to_the_full_batch():
-    model, loss = model_and_loss()
-    inputs, targets = blobs()
-    whole = full_batch(model, (inputs, targets), loss)
-    parts = full_batch(model, [(inputs[:7], targets[:7]), (inputs[7:], targets[7:])], loss)
-    for one, other in zip(whole, parts, strict=True):
-        torch.testing.assert_close(one.gradient, other.gradient)
-
-
 def test_looking_changes_nothing():
     model, loss = model_and_loss()
     optimizer = QPSBGD(model, solver="descent")
@@ -66,7 +57,7 @@ def test_real_weights_in_training_do_not_reach_the_analysis():
     assert model[0].latent_forward
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_weights_that_hold_stay_and_others_move_as_theorem_1_says(seed):
     # One layer, full batch, no momentum: exactly P-SBGD.
     torch.manual_seed(seed)
@@ -97,19 +88,6 @@ def test_a_fixed_point_is_recognised_and_training_stays_there():
         F.binary_cross_entropy_with_logits(layer(data[0]), data[1]).backward()
         optimizer.step()
     assert layer.binary_weight.tolist() == [[1.0, 1.0]]
-
-
-def test_the_fraction_counts_weights_and_not_layers():
-    model, loss = model_and_loss()
-    found = fixed_points(model, blobs(), loss)
-    held = sum(mask.sum().item() for mask in found.holds.values())
-    assert found.fraction == pytest.approx(held / 36)
-    assert "fraction" in repr(found)
-
-
-def test_a_model_that_is_one_layer_is_named_as_the_model():
-    found = fixed_points(BinaryLinear(6, 2), (torch.randn(8, 6), torch.randn(8, 2)), F.mse_loss)
-    assert "the model: " in repr(found)
 
 
 def test_the_direction_test_gives_the_papers_z():

@@ -49,13 +49,6 @@ def test_errors_do_not_add_up_along_a_deep_network():
     assert lost["float"] < 0.8 * lost["own"]
 
 
-def test_the_first_binary_layer_is_the_same_for_both_targets():
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(300, 12)
-    one, other = (binarize(model, [x], layers=["0"], targets=targets).model for targets in ("own", "float"))
-    torch.testing.assert_close(one[0](x), other[0](x), rtol=1e-4, atol=1e-4)
-
-
 def test_groups_and_masked_tokens_count_in_the_targets_too():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(4, 4, 1), nn.Conv1d(4, 6, 3, groups=2), nn.ReLU(), nn.Conv1d(6, 2, 1))
@@ -152,7 +145,7 @@ def test_real_layers_behind_binary_ones_make_up_for_their_errors():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("dimensions", [0, 1, 2])
+@pytest.mark.parametrize("dimensions", [0, 2])
 def test_the_scales_of_all_norms_are_undone_but_in_channels_that_hardly_count(dimensions):
     first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3, affine=False)
     with torch.no_grad():

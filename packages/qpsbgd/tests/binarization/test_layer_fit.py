@@ -3,10 +3,10 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted
 from qpsbgd.binarization.layer_run import Options
 from qpsbgd.binarization.planes import Effort, Fit
-from qpsbgd.binarization.wide_layers import WideLayer, rows_at_once
+from qpsbgd.binarization.wide_layers import WideLayer
 
 
 def effort(solver="kicks"):
@@ -28,17 +28,6 @@ def test_a_layer_of_zeros_loses_nothing():
     assert report.rows[0].name == "1"
     assert report.rows[0].search == report.rows[0].rounding == 0.0
     torch.testing.assert_close(model[1](torch.randn(5, 4)), model[1].bias.expand(5, 3))
-
-
-def test_planes_of_negative_scale_are_turned_round():
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(7, 3, dtype=torch.float64, generator=generator)
-    fit = Fit.rounded(torch.eye(7, dtype=torch.float64), weights, bits=1)
-    planes, scales = fit.planes, fit.scales
-    fit.planes = torch.where(torch.tensor([True, False, True]), -planes, planes)
-    fit.refit()
-    assert torch.equal(fit.planes, planes)
-    torch.testing.assert_close(fit.scales, scales)
 
 
 def test_answers_do_not_depend_on_the_units_of_inputs_and_weights():
@@ -76,19 +65,6 @@ def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(s
         torch.testing.assert_close(wide.scales, found.scales)
 
 
-def test_without_inputs_targets_pull_as_hard_as_the_weights_stand():
-    cross, weights = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[5.0], [-3.0]]])
-    torch.testing.assert_close(target_weights(torch.zeros(1, 2, 2), cross, weights), cross + weights)
-    metric = torch.tensor([[[2.0, 0.0], [0.0, 4.0]]])  # a mean of 3, of which a hundredth pulls
-    found = target_weights(metric, cross, weights)
-    torch.testing.assert_close(found, (cross + 0.03 * weights) / torch.tensor([[[2.03], [4.03]]]))
-
-
-@pytest.mark.parametrize(("inputs", "most", "rows"), [(100, 100, 100), (1000, 100, 64), (64, 64, 64), (10, 100, 1000)])
-def test_so_many_rows_are_taken_at_once_that_they_need_no_more_than_a_block(inputs, most, rows):
-    assert rows_at_once(inputs, most) == rows
-
-
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_latent_weight_is_as_large_as_its_flip_costs(kept):
     layer = nn.Linear(2, 3, bias=kept)
@@ -107,17 +83,6 @@ def test_a_latent_weight_is_as_large_as_its_flip_costs(kept):
     assert [part.requires_grad for part in (binary.weight, binary.scale, binary.bias)] == [not kept, not kept, True]
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(6, 4), nn.Conv1d(6, 4, 3, groups=2), nn.Conv2d(2, 4, (3, 2))], ids=str)
-def test_weights_by_group_are_columns_and_go_back(layer):
-    found = matrices(layer)
-    groups = getattr(layer, "groups", 1)
-    assert found.dtype == torch.float64 and found.shape == (groups, layer.weight[0].numel(), 4 // groups)
-    for unit in range(4):
-        column = found[unit // (4 // groups), :, unit % (4 // groups)]
-        assert torch.equal(column, layer.weight[unit].detach().double().flatten())
-    assert torch.equal(weight_like(layer, found), layer.weight.double())
-
-
 def options(**changed):
     given = {"bits": 1, "solver": "kicks", "rounds": 4, "targets": "own", "most_inputs": 9, "bias": True, "norms": True}
     return Options(**given | {"rows": None, "progress": False} | changed)
@@ -134,18 +99,3 @@ def test_options_are_checked_at_their_bounds():
     with pytest.raises(ValueError, match="rounds must be an integer of at least 0"):
         options(rounds=-1)
     assert options(most_inputs=1, rounds=0).solver == "kicks" and not isinstance(options(solver="exact").solver, str)
-
-
-def test_tokens_that_count_are_those_of_a_mask():
-    mask = torch.ones(2, 3)
-    for batch, found in (
-        ({"attention_mask": mask}, mask),
-        ({"attention_mask": mask[0]}, None),
-        ({"attention_mask": [1]}, None),
-        ({}, None),
-        (mask, None),
-    ):
-        assert options().mask(batch) is found
-    assert options(rows=lambda _: mask).mask({}) is mask and options(rows=lambda _: None).mask({}) is None
-    with pytest.raises(TypeError, match=r"rows must return a mask .* got list"):
-        options(rows=lambda _: [1]).mask({})

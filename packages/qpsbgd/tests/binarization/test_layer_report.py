@@ -10,20 +10,6 @@ ROUNDED = LayerLoss("a\x1bb", (5, 4), 8, 0.001)
 NOTHING = summary(nn.ReLU())
 
 
-def test_the_mean_bits_are_those_of_all_weights():
-    report = Report((LayerLoss("a", (10, 20), 2, 0.1), LayerLoss("b", (3, 100), 1, 0.2)), {}, NOTHING)
-    assert report.bits_per_weight == 700 / 500
-
-
-def test_a_layer_ends_with_the_loss_of_its_last_stage():
-    assert [row.lost for row in (FULL, BLOCKS, ROUNDED, LayerLoss("", (1, 1), 1, 0.3, 0.2))] == [
-        0.12345,
-        0.2,
-        0.001,
-        0.2,
-    ]
-
-
 def test_a_report_is_a_table_of_layers_and_of_those_that_stay():
     lines = str(Report((FULL, BLOCKS, ROUNDED), {"head": "it is used more than once"}, NOTHING)).splitlines()
     assert lines[0].split() == ["layer", "weights", "bits", "rounding", "feedback", "search", "seconds"]
@@ -45,11 +31,3 @@ def test_a_notebook_shows_the_same_table():
     html = Report((FULL,), {"head": "why"}, NOTHING)._repr_html_()
     for text in ("<table", "rounding", "body.0", "10 × 20", "12.35 %", "head stays real-valued: why"):
         assert text in html
-
-
-def test_names_and_shapes_stand_on_the_left():
-    long = LayerLoss("a.very.long.name", (1000, 2000), 1, 0.5)
-    _, _, short, other, _ = str(Report((FULL, long), {}, NOTHING)).splitlines()
-    assert short.startswith("body.0  ") and other.startswith("a.very.long.name")
-    assert short.index("10 × 20") == other.index("1000 × 2000")
-    assert short.endswith("1.23") and other.endswith("0.00") and len(short) == len(other)

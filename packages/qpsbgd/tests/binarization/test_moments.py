@@ -3,15 +3,14 @@
 import pytest
 import torch
 
-from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite, summable
+from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 
 
 def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2 + 7
 
 
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("sizes", [(1,), (5, 0, 9), (3000, 4097)])
+@pytest.mark.parametrize(("groups", "sizes"), [(3, (1,)), (1, (5, 0, 9)), (3, (3000, 4097))])
 def test_sums_over_batches_are_the_moments_of_all_rows(groups, sizes):
     rows, targets = drawn(sum(sizes), groups * 4), drawn(sum(sizes), groups * 2, seed=1)
     targets = targets + rows[:, :1]
@@ -33,14 +32,6 @@ def test_sums_over_batches_are_the_moments_of_all_rows(groups, sizes):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_rows_without_targets_have_moments_too():
-    moments, rows = Moments(1, 3), drawn(20, 3)
-    moments.add(rows)
-    torch.testing.assert_close(
-        moments.metric(centred=True)[0], torch.cov(rows.double().T, correction=0), rtol=1e-4, atol=1e-4
-    )
-
-
 @pytest.mark.parametrize("shape", [(1, 4), (20, 4), (6, 4, 5), (3, 4, 2, 5)])
 def test_statistics_of_a_norm_are_those_that_torch_would_learn(shape):
     moments, x = NormMoments(), drawn(*shape)
@@ -53,8 +44,7 @@ def test_statistics_of_a_norm_are_those_that_torch_would_learn(shape):
     assert moments.count == values.shape[1]
 
 
-@pytest.mark.parametrize("kind", [lambda: Moments(1, 4), NormMoments])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("kind", "value"), [(lambda: Moments(1, 4), torch.nan), (NormMoments, torch.inf)])
 def test_what_is_not_finite_is_refused(kind, value):
     rows = drawn(5, 4)
     rows[2, 1] = value
@@ -67,11 +57,3 @@ def test_squares_that_overflow_are_refused():
     moments.add(torch.tensor([[1e200, 0.0], [-1e200, 1.0]], dtype=torch.float64))
     with pytest.raises(NotFinite, match="the squares of its inputs overflow"):
         moments.metric(centred=True)
-
-
-@pytest.mark.parametrize(
-    ("given", "summed"),
-    [(torch.float16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
-)
-def test_rows_are_summed_at_least_in_single_precision(given, summed):
-    assert summable(torch.zeros(2, 3, dtype=given)).dtype == summed

@@ -7,8 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from qpsbgd.binarization import binarize, distill
-from qpsbgd.binarization.moments import Moments
-from qpsbgd.binarization.passes import WHOLE, Passes, _size
+from qpsbgd.binarization.passes import WHOLE, Passes
 from qpsbgd.nn import BinaryLinear
 
 
@@ -82,19 +81,6 @@ def test_a_layer_that_has_become_binary_runs_once_per_batch(targets, monkeypatch
     assert [calls[layer] for layer in model.layers[:2]] == [3, 3]
 
 
-def test_moments_of_batches_are_those_of_all_rows():
-    torch.manual_seed(0)
-    rows = torch.randn(5000, 6) * torch.tensor([1, 10, 100, 1, 1e-3, 1]) + 1000
-    moments = Moments(2, 3)
-    for part in rows.split(700):
-        moments.add(part)
-    wanted = torch.stack([part.double().T.cov(correction=0) for part in rows.split(3, dim=1)])
-    torch.testing.assert_close(moments.metric(centred=True), wanted, rtol=1e-4, atol=1e-9)
-    torch.testing.assert_close(moments.mean.flatten(), rows.double().mean(0), rtol=1e-7, atol=0)
-    second = torch.stack([p.double().T @ p.double() / 5000 for p in rows.split(3, dim=1)])
-    torch.testing.assert_close(moments.metric(centred=False), second, rtol=1e-6, atol=0)
-
-
 class Tagger(nn.Module):
     def __init__(self):
         super().__init__()
@@ -120,11 +106,6 @@ def test_batches_are_taken_as_data_loaders_and_tokenizers_give_them():
     assert len(distill(wanted, tagger, [UserDict(columns)], steps=2)) == 2
     with pytest.raises(TypeError, match=r"Tagger.forward .*input_ids, attention_mask, .*have x, y"):
         binarize(tagger, [{"x": tokens, "y": tokens}])
-
-
-def test_outputs_are_as_large_as_all_tensors_in_them():
-    output = (torch.zeros(3, dtype=torch.float64), {"a": [torch.zeros(2, 2), None]}, 5)
-    assert _size(output) == 3 * 8 + 4 * 4 and _size(None) == 0
 
 
 @pytest.mark.parametrize(("most", "calls"), [(0, 6), (4 * 4, 4), (2 * 4 * 4, 3)])

@@ -1,5 +1,4 @@
 import re
-import shutil
 import subprocess
 
 import numpy as np
@@ -9,14 +8,15 @@ from compiled_c import COMPILERS, SANITIZED, STRICT, built, needs_compiler, outp
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c
-from qpsbgd.deploy.c_values import Constants, float_text
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
 @needs_compiler
 def test_compiled_code_computes_what_torch_computes(network, tmp_path):
-    source = to_c(network.packed, tmp_path)
-    program = built(source)
+    source = to_c(network.packed, tmp_path, word_bits=64 if len(network.name) % 2 else 32)
+    code = source.files[1].read_text()
+    assert not source.integer or ("float" not in code and "double" not in code)
+    program = built(source, *(SANITIZED if source.integer else ()))
     assert ran(program, "", "--self-test").stdout == "self-test passed\n"
     classes, outputs = results(program, network.inputs)
     expected = network.outputs.reshape(len(outputs), -1)
@@ -26,8 +26,9 @@ def test_compiled_code_computes_what_torch_computes(network, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [(), ("-DQPSBGD_PORTABLE",), ("-O3",), SANITIZED])
-@pytest.mark.parametrize("word_bits", [32, 64])
+@pytest.mark.parametrize(
+    ("flags", "word_bits"), [((), 64), (("-DQPSBGD_PORTABLE",), 32), (("-O3",), 64), (SANITIZED, 32)]
+)
 def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, word_bits, flags):
     source = to_c(dense.model, tmp_path, word_bits=word_bits)
     _, outputs = results(built(source, *flags), dense.inputs)
@@ -36,7 +37,7 @@ def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, wor
 
 
 @needs_compiler
-@pytest.mark.parametrize(("inputs", "word_bits"), [(96, 32), (96, 64), (480, 64), (1000, 32), (1000, 64)])
+@pytest.mark.parametrize(("inputs", "word_bits"), [(96, 64), (480, 64), (1000, 32)])
 def test_ones_are_counted_without_an_instruction_for_it_however_many_there_are(inputs, word_bits, tmp_path):
     layer = BinaryLinear(inputs, 40, gain=1.0)
     rows = torch.stack([layer.weight[0].sign(), -layer.weight[0].sign(), *torch.randn(9, inputs)]).detach()
@@ -48,8 +49,8 @@ def test_ones_are_counted_without_an_instruction_for_it_however_many_there_are(i
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [SANITIZED, ("-O2", "-DQPSBGD_PORTABLE")])
-def test_images_stay_within_their_buffers(tmp_path, flags):
+@pytest.mark.parametrize(("flags", "word_bits"), [(SANITIZED, 32), (("-O2", "-DQPSBGD_PORTABLE"), 64)])
+def test_images_stay_within_their_buffers(tmp_path, flags, word_bits):
     layers = [
         SignActivation(),
         BinaryConv2d(3, 40, 3, padding=1),
@@ -65,10 +66,9 @@ def test_images_stay_within_their_buffers(tmp_path, flags):
     ]
     model = nn.Sequential(*layers, nn.Flatten(), BinaryLinear(40 * 9, 5, bias=True)).eval()
     inputs = torch.randn(4, 3, 7, 7)
-    for word_bits in (32, 64):
-        source = to_c(model, tmp_path, input_shape=(3, 7, 7), word_bits=word_bits)
-        classes, _ = results(built(source, *flags), inputs.numpy())
-        assert classes == model(inputs).argmax(1).tolist()
+    source = to_c(model, tmp_path, input_shape=(3, 7, 7), word_bits=word_bits)
+    classes, _ = results(built(source, *flags), inputs.numpy())
+    assert classes == model(inputs).argmax(1).tolist()
 
 
 @pytest.mark.parametrize(("name", "integer"), [("dense", True), ("pool, norm", True), ("real inputs", False)])
@@ -81,7 +81,7 @@ def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, n
     assert "malloc" not in code
 
 
-@pytest.mark.parametrize("name", ["dense", "8-bit images", "8 bits, groups"])
+@pytest.mark.parametrize("name", ["dense", "8 bits, groups"])
 def test_sources_need_no_formats_of_the_headers_and_no_pixel_before_the_image(name, tmp_path, network_of):
     """Newlib's headers lack PRId64, and a pointer before an array is undefined even where nothing is read."""
     network = network_of(name)
@@ -98,8 +98,8 @@ def test_sources_need_no_formats_of_the_headers_and_no_pixel_before_the_image(na
 @pytest.mark.parametrize(
     ("name", "flags"),
     [
-        *((name, SANITIZED) for name in ("real inputs", "hardtanh", "a pool first", "dense")),
-        *(("real inputs", flags) for flags in ((), ("-O3", "-ffast-math"))),
+        *((name, SANITIZED) for name in ("hardtanh", "a pool first", "dense")),
+        ("real inputs", ("-O3", "-ffast-math")),
     ],
 )
 def test_inputs_that_are_not_finite_are_refused(name, flags, tmp_path, network_of):
@@ -163,31 +163,6 @@ def test_flash_is_the_size_of_all_constant_arrays_whatever_a_compiler_makes_of_t
     assert f"{source.flash_bytes} bytes of constants" in source.files[0].read_text()
 
 
-@needs_compiler
-@pytest.mark.parametrize("name", ["dense", "relu"])
-def test_an_object_file_needs_no_more_flash_and_the_ram_that_it_says(name, network_of, tmp_path):
-    size = shutil.which("size")
-    if size is None:
-        pytest.skip("the program `size` of binutils is not installed")
-    source = to_c(network_of(name).model, tmp_path)
-    target = tmp_path / "network.o"
-    subprocess.run([COMPILERS[0], *STRICT, "-Os", "-c", str(source.files[1]), "-o", str(target)], check=True)
-    listed = subprocess.run([size, "-A", str(target)], capture_output=True, text=True, check=True).stdout
-    sections = {line.split()[0]: int(line.split()[1]) for line in listed.splitlines() if line.startswith(".")}
-    constants = sum(count for name, count in sections.items() if name.startswith(".rodata"))
-    assert constants <= source.flash_bytes + 128  # the compiler's own; it may put single numbers into the code
-    assert source.ram_bytes <= sections[".bss"] <= source.ram_bytes + 64  # buffers are aligned
-    assert sections[".data"] == 0
-    assert f"{source.flash_bytes:,} bytes of constants (flash)" in str(source)
-    assert f"{source.ram_bytes:,} bytes of buffers (RAM)" in str(source)
-
-
-def test_weights_take_one_bit_each(tmp_path):
-    model = nn.Sequential(SignActivation(), BinaryLinear(784, 512), SignActivation(), BinaryLinear(512, 10))
-    source = to_c(model, tmp_path)
-    assert source.flash_bytes <= 1.05 * (784 * 512 + 512 * 10) / 8 + 2 * 512
-
-
 def test_a_packed_file_becomes_the_same_code(dense, tmp_path):
     pack(dense.model, tmp_path / "net.safetensors")
     first = to_c(dense.model, tmp_path / "one")
@@ -214,31 +189,3 @@ def test_options_that_cannot_be_meant_are_refused(dense, tmp_path):
     with pytest.raises(ValueError, match="no layers"):
         to_c(nn.Sequential(nn.Flatten()), tmp_path, input_shape=(4,))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("integer", [True, False])
-def test_the_header_says_what_inputs_and_outputs_are(integer, tmp_path, network_of):
-    network = network_of("dense" if integer else "real inputs")
-    header = to_c(network.model, tmp_path, input_shape=network.input_shape).files[0].read_text()
-    assert ("Inputs count by their sign" in header) == ("Outputs are integers" in header) == integer
-    assert ("Inputs must be finite" in header) == ("Outputs are those of the trained network" in header) != integer
-
-
-def test_signs_that_are_scaled_are_real_numbers(tmp_path):
-    class Doubled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.sign = SignActivation()
-
-        def forward(self, x):
-            return self.sign(x) * 2
-
-    assert not to_c(Doubled(), tmp_path, input_shape=(4,)).integer
-
-
-def test_numbers_are_written_as_constants_of_their_type():
-    assert [float_text(value) for value in (1, -0.5, 1e30, 1 / 3)] == ["1.0f", "-0.5f", "1e+30f", "0.333333333f"]
-    constants = Constants(word=32)
-    constants.array("ends", np.array([2**31 - 1, 1 - 2**31, 2**31, -(2**31)]))
-    ends = "2147483647, -2147483647, INT64_C(2147483648), INT64_C(-2147483648)"
-    assert constants.text() == f"static const int64_t ends[4] = {{\n    {ends}\n}};\n"

@@ -64,7 +64,7 @@ def test_libraries_name_themselves_and_the_header_to_include(dense, tmp_path):
 
 
 @pytest.mark.skipif(not (COMPILERS and shutil.which("cmake")), reason="cmake or a C compiler is not installed")
-@pytest.mark.parametrize("name", ["dense", "real layers at both ends"])
+@pytest.mark.parametrize("name", ["real layers at both ends"])
 def test_the_cmake_project_builds_and_passes_its_test(name, network_of, tmp_path):
     to_c(network_of(name).packed, tmp_path, name="kws", layout="cmake")
     for command in (["-S", tmp_path, "-B", tmp_path / "build"], ["--build", tmp_path / "build"]):
@@ -95,7 +95,7 @@ def test_a_program_in_cpp_holds_two_networks(dense, network_of, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["dense", "8-bit images", "relu"])
+@pytest.mark.parametrize("name", ["8-bit images", "relu"])
 def test_the_self_test_names_the_first_sample_that_differs(name, network_of, tmp_path):
     source = to_c(network_of(name).packed, tmp_path)
     stored = source.files[2].read_text()

@@ -36,15 +36,8 @@ def test_blocks_that_are_needed_together_stand_apart_unless_one_may_follow_the_o
                 assert apart or follows
 
 
-def test_results_are_written_over_what_is_read_no_more():
-    blocks = [Block("in", 100, 0, 1), Block("out", 100, 1, 2)]
-    assert placed(blocks, {}, 4)[1] == 200
-    assert placed(blocks, {("out", "in"): 12}, 4) == ({"out": 0, "in": 12}, 112)
-
-
 @needs_compiler
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("word_bits", [32, 64])
+@pytest.mark.parametrize(("signed", "word_bits"), [(False, 32), (True, 64)])
 def test_the_largest_sums_of_8_bits_fit(signed, word_bits, tmp_path):
     """Of more inputs than half a number holds, of one and of two positions at once."""
     model = nn.Sequential(
@@ -94,8 +87,14 @@ class Residual(nn.Module):
 
 
 @needs_compiler
-@pytest.mark.parametrize("steps", [(0.25, 0.5, 2.0), (2.0, 0.5, 0.25), (1.0, 0.125, 1.0)])
-@pytest.mark.parametrize("pool", [None, nn.AdaptiveAvgPool2d(1), nn.AvgPool2d(2, padding=1, count_include_pad=False)])
+@pytest.mark.parametrize(
+    ("steps", "pool"),
+    [
+        ((0.25, 0.5, 2.0), None),
+        ((2.0, 0.5, 0.25), nn.AdaptiveAvgPool2d(1)),
+        ((1.0, 0.125, 1.0), nn.AvgPool2d(2, padding=1, count_include_pad=False)),
+    ],
+)
 def test_sums_and_means_of_8_bits_are_whole_numbers_that_equal_torchs(steps, pool, tmp_path):
     model = Residual(steps=steps, pool=pool).eval()
     if isinstance(pool, nn.AvgPool2d):
@@ -221,8 +220,7 @@ IMAGES = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("word_bits", [32, 64])
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize(("name", "word_bits"), [*zip(IMAGES, [32, 64, 64], strict=True)])
 def test_images_by_bands_of_rows_give_the_same_outputs_in_less_memory(name, word_bits, tmp_path):
     torch.manual_seed(0)
     model, shape = nn.Sequential(*IMAGES[name]()), (2, 18, 16)
@@ -243,7 +241,7 @@ def test_images_by_bands_of_rows_give_the_same_outputs_in_less_memory(name, word
         assert sum(step.flash_bytes for step in source.steps) == source.flash_bytes
         np.testing.assert_array_equal(results(built(source, *SANITIZED), inputs.numpy())[1], expected)
         sizes.append(source.ram_bytes)
-        ram = int(0.9 * source.ram_bytes)
+        ram = int(0.7 * source.ram_bytes)
     assert len(sizes) > 1
 
 

@@ -157,15 +157,17 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("operation", RIGHT, ids=str)
-def test_operations_as_they_are_made_are_right(operation):
-    check((operation,))
+def test_operations_as_they_are_made_are_right():
+    for operation in RIGHT:
+        check((operation,))
 
 
-@pytest.mark.parametrize(("operation", "wanted"), WRONG)
-def test_an_operation_that_cannot_be_is_named_with_what_it_needs(operation, wanted):
-    with pytest.raises(ValueError, match=rf"a \({type(operation).__name__}\) must have {wanted}"):
-        check((Reshape("b", (-1,)), operation))
+@pytest.mark.parametrize("kind", sorted({type(operation).__name__ for operation, _ in WRONG}))
+def test_an_operation_that_cannot_be_is_named_with_what_it_needs(kind):
+    for operation, wanted in WRONG:
+        if type(operation).__name__ == kind:
+            with pytest.raises(ValueError, match=rf"a \({kind}\) must have {wanted}"):
+                check((Reshape("b", (-1,)), operation))
 
 
 @pytest.mark.parametrize("other", [3, None, BITS, Sign(3)])

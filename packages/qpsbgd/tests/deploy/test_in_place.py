@@ -233,15 +233,3 @@ def test_masks_fill_in_what_torch_fills_in(function):
 def test_masks_that_leave_nothing_or_infinite_numbers_are_refused(function, message):
     with pytest.raises(ValueError, match=message):
         pack(Calls(function), input_shape=(4, 6))
-
-
-def test_a_sigmoid_is_as_small_as_torchs():
-    inputs = torch.tensor([[-100.0, -60.0, -20.0, 0.0, 20.0, 100.0]])
-    np.testing.assert_allclose(pack(nn.Sigmoid())(inputs.numpy()), inputs.sigmoid().numpy(), rtol=1e-5)
-    signs = nn.Sequential(Gated(), SignActivation())
-    np.testing.assert_array_equal(pack(signs)(inputs.numpy()), signs(inputs).detach().numpy())
-
-
-class Gated(nn.Module):
-    def forward(self, x):
-        return x * torch.sigmoid(x)

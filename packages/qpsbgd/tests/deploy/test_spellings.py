@@ -231,7 +231,7 @@ def test_a_module_with_parameters_as_after_training_gives_what_it_gives_in_torch
 
 def test_windows_of_a_pool_in_ceil_mode_are_torchs_for_all_small_sizes():
     tried = 0
-    for pixels, size, stride, gap in itertools.product((3, 5, 8), range(1, 5), range(1, 5), (1, 2)):
+    for pixels, size, stride, gap in itertools.product((5, 8), range(1, 5), range(1, 4), (1, 2)):
         for padding in range(size // 2 + 1):
             if gap * (size - 1) + 1 <= pixels + 2 * padding:
                 pool = nn.MaxPool1d(size, stride, padding, gap, ceil_mode=True)
@@ -239,24 +239,28 @@ def test_windows_of_a_pool_in_ceil_mode_are_torchs_for_all_small_sizes():
                 tried += 1
             if gap == 1 and size <= pixels and not padding:
                 same(nn.AvgPool1d(size, stride, ceil_mode=True), shape=(1, pixels))
-    assert tried > 100
+    assert tried > 50
 
 
 @pytest.mark.parametrize(
-    "between",
+    ("number", "between"),
     [
-        (lambda: [nn.MaxPool2d(2), nn.BatchNorm2d(6)]),
-        (lambda: [nn.BatchNorm2d(6), nn.Hardtanh(), nn.MaxPool2d(2)]),
-        (lambda: [nn.MaxPool2d(2, 1), nn.BatchNorm2d(6), nn.MaxPool2d(2)]),
-        (lambda: [nn.ReLU(), nn.MaxPool2d(2), nn.ReLU6()]),
-        (lambda: [nn.BatchNorm2d(6), nn.MaxPool2d(2), nn.BatchNorm2d(6)]),
-        (lambda: [nn.BatchNorm2d(6), nn.BatchNorm2d(6)]),
+        *enumerate(
+            [
+                (lambda: [nn.MaxPool2d(2), nn.BatchNorm2d(6)]),
+                (lambda: [nn.BatchNorm2d(6), nn.Hardtanh(), nn.MaxPool2d(2)]),
+                (lambda: [nn.MaxPool2d(2, 1), nn.BatchNorm2d(6), nn.MaxPool2d(2)]),
+                (lambda: [nn.ReLU(), nn.MaxPool2d(2), nn.ReLU6()]),
+                (lambda: [nn.BatchNorm2d(6), nn.MaxPool2d(2), nn.BatchNorm2d(6)]),
+                (lambda: [nn.BatchNorm2d(6), nn.BatchNorm2d(6)]),
+            ]
+        )
     ],
 )
 @pytest.mark.parametrize("begin", [SignActivation, lambda: QuantActivation(signed=True)])
-@pytest.mark.parametrize("end", [SignActivation, lambda: QuantActivation(4), nn.Identity])
-def test_what_stands_between_a_layer_and_an_activation_may_come_in_any_order(begin, between, end):
+def test_what_stands_between_a_layer_and_an_activation_may_come_in_any_order(begin, number, between):
     torch.manual_seed(1)
+    end = [SignActivation, lambda: QuantActivation(4), nn.Identity][(number + (begin is SignActivation)) % 3]
     model = nn.Sequential(begin(), BinaryConv2d(4, 6, 2, bias=True), *between(), end()).eval()
     for one in model.modules():
         if isinstance(one, nn.BatchNorm2d):
@@ -275,7 +279,7 @@ def test_bits_and_small_numbers_are_reshaped_and_pooled_as_they_are(begin):
     same(nn.Sequential(nn.BatchNorm1d(4), begin(), begin(), nn.BatchNorm1d(4)), shape=(4, 7))
 
 
-@pytest.mark.parametrize("size", [1, (1, 1), [1, 1], 2, (2, 2), [2, 2], (1, 2), (2, 1)])
+@pytest.mark.parametrize("size", [1, [1, 1], 2, (2, 2), (1, 2)])
 def test_adaptive_means_of_any_size_are_torchs(size):
     same(nn.AdaptiveAvgPool2d(size), shape=(3, 4, 6))
     if isinstance(size, int):

@@ -7,7 +7,7 @@ from lazy import Lazy
 from small_networks import network_with_norm
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, QuboDescent
+from qpsbgd import QPSBGD, ProxQuant, QuboDescent
 
 model_selection, skorch = Lazy("sklearn.model_selection"), Lazy("skorch")
 
@@ -38,10 +38,8 @@ def classifier(optimizer=QPSBGD, **options):
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [
-        (QPSBGD, {}),
         (QPSBGD, {"optimizer__projection": "spins"}),
         (QPSBGD, {"optimizer__param_groups": [("layers.1*", {"lr": 0.05})]}),
-        (BinaryConnect, {}),
         (QuboDescent, {"lr": 0.05}),
         (ProxQuant, {"lr": 0.1, "optimizer__steps": 65}),
     ],

@@ -41,7 +41,9 @@ def trainer(model, rows, folder, *, optimizer=OPTIMIZERS["ridge"], **options):
 BF16 = {"bf16": True, "gradient_accumulation_steps": 2}
 
 
-@pytest.mark.parametrize(("name", "options"), [("ridge", {}), *((name, BF16) for name in OPTIMIZERS)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("ridge", {}), *((name, BF16) for name in ("spins", "QuboDescent", "ProxQuant"))]
+)
 def test_the_trainer_trains_everything(name, options, rows, tmp_path):
     model = Classifier()
     before = copy.deepcopy(model)

@@ -1,4 +1,3 @@
-import copy
 import math
 
 import numpy as np
@@ -28,20 +27,15 @@ def test_gradients_pass_within_the_width(width, passed):
 
 
 @pytest.mark.parametrize("module", [SignActivation(), QuantActivation(signed=True)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_they_keep_the_type(module, dtype):
-    assert module(torch.randn(4, dtype=dtype)).dtype == dtype
+def test_they_keep_the_type(module):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        assert module(torch.randn(4, dtype=dtype)).dtype == dtype
 
 
-@pytest.mark.parametrize("width", [0, -1.0, math.nan, "1", True, None])
-def test_other_widths_are_refused(width):
-    with pytest.raises(ValueError, match="width must be a positive number"):
-        SignActivation(width)
-
-
-def test_repr_shows_an_unusual_width():
-    assert repr(SignActivation()) == "SignActivation()"
-    assert repr(copy.deepcopy(SignActivation(0.5))) == "SignActivation(width=0.5)"
+def test_other_widths_are_refused():
+    for width in (0, -1.0, math.nan, "1", True, None):
+        with pytest.raises(ValueError, match="width must be a positive number"):
+            SignActivation(width)
 
 
 def test_a_network_of_signs_alone_is_trained():
@@ -64,8 +58,7 @@ def test_whole_numbers_of_a_power_of_two_by_hand():
     assert unsigned(x).tolist() == [0, 0, 0, 0, 0.5, 1, 1.5, 1.5, 0]
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
-@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("bits", "signed"), [(2, False), (3, True), (5, False), (8, True), (8, False)])
 def test_the_range_has_so_many_bits_and_evaluation_equals_training(bits, signed):
     module = QuantActivation(bits, signed=signed, scale=1)
     x = torch.linspace(-300, 300, 6001)
@@ -142,7 +135,3 @@ def test_other_options_of_whole_numbers_are_refused(options, message):
 def test_options_may_be_numbers_of_numpy():
     assert repr(QuantActivation(np.int64(4), scale=np.float32(0.25))) == repr(QuantActivation(4, scale=0.25))
     assert SignActivation(np.float32(2)).width == 2
-
-
-def test_repr_shows_bits_and_scale():
-    assert repr(QuantActivation(4, signed=True, scale=0.3)) == "QuantActivation(bits=4, signed=True, scale=2**-2)"

@@ -5,9 +5,10 @@ from torch import nn
 from qpsbgd.nn.attention import ProjectedAttention
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("sizes", [{}, {"kdim": 5, "vdim": 3}, {"bias": False}])
+@pytest.mark.parametrize(
+    ("batch_first", "need_weights", "sizes"),
+    [(False, True, {}), (True, False, {"kdim": 5, "vdim": 3}), (True, True, {"bias": False})],
+)
 def test_projected_attention_computes_what_torchs_does(batch_first, need_weights, sizes):
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(8, 2, batch_first=batch_first, **sizes).eval()

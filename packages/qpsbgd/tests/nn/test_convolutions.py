@@ -94,25 +94,6 @@ def test_some_rows_are_the_same_as_among_all_rows(case, data):
     assert torch.equal(layer.grad_rows(output, at=at), layer.grad_rows(output)[at])
 
 
-def test_some_rows_of_inputs_in_any_memory_layout():
-    layer = BinaryConv2d(4, 3, 3, stride=2, padding=1)
-    x, at = torch.randn(5, 4, 7, 7), torch.tensor([0, 79, 13, 13])
-    rows = layer.input_rows(x)
-    for same in (x.to(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3)):
-        assert torch.equal(layer.input_rows(same), rows)
-        assert torch.equal(layer.input_rows(same, at), rows[at])
-
-
-def test_arguments_come_in_the_order_of_torch():
-    layer = BinaryConv2d(4, 6, 3, 2, 1, 2, 2, True, "circular")
-    twin = nn.Conv2d(4, 6, 3, 2, 1, 2, 2, True, "circular")
-    with torch.no_grad():
-        twin.weight.copy_(layer.gain * layer.quantized_weight)
-        layer.bias.copy_(twin.bias)
-    x = torch.randn(2, 4, 9, 9)
-    torch.testing.assert_close(layer(x), twin(x))
-
-
 def test_every_group_counts_as_a_layer_of_its_own():
     layer = BinaryConv2d(8, 400, 3, groups=4)
     assert layer.gain == pytest.approx(1 / math.sqrt(2 * 9))
@@ -147,24 +128,6 @@ def test_sizes_may_be_whole_numbers_of_numpy():
     layer = BinaryConv2d(two, two, three, stride=two, padding=one, dilation=(two, one), groups=two, bits=two)
     assert repr(layer) == repr(BinaryConv2d(2, 2, 3, stride=2, padding=1, dilation=(2, 1), groups=2, bits=2))
     assert layer(torch.zeros(1, 2, 9, 9)).shape == (1, 2, 4, 5)
-
-
-@pytest.mark.parametrize(
-    ("layer", "text"),
-    [
-        (
-            BinaryConv2d(1, 2, 2, stride=2),
-            "BinaryConv2d(1, 2, (2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1), gain=0.5, bias=False)",
-        ),
-        (
-            BinaryConv1d(4, 4, 4, padding="same", groups=4, padding_mode="circular", bits=2),
-            "BinaryConv1d(4, 4, (4,), stride=(1,), padding='same', dilation=(1,), gain=0.5, bias=False, groups=4, "
-            "padding_mode='circular', bits=2)",
-        ),
-    ],
-)
-def test_repr_shows_how_the_layer_was_made(layer, text):
-    assert repr(layer) == text
 
 
 def grouped():

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert, sign
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, sign
 from qpsbgd.nn.layers import MARK
-from qpsbgd.nn.tape import Tape, record_rows
+from qpsbgd.nn.tape import Tape
 
 
 def linear():
@@ -42,23 +42,18 @@ def test_sign_is_plus_one_at_zero_and_exact_for_the_smallest_and_largest_numbers
     sizes = torch.tensor(
         [0.0, limits.smallest_normal * limits.eps, limits.tiny, 0.5, 1.0, limits.max, math.inf], dtype=dtype
     )
-    assert sign(sizes).tolist() == [1] * 7
+    assert sign(sizes).tolist() == [1] * 7 and sign(sizes).dtype == dtype
     assert sign(-sizes).tolist() == [1] + [-1] * 6
 
 
-@pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("scale", [None, "learned", "magnitude"])
-@pytest.mark.parametrize("bits", [1, 2])
+@pytest.mark.parametrize(
+    ("bits", "scale", "train"), [(1, None, True), (2, None, False), (1, "learned", False), (2, "magnitude", True)]
+)
 def test_a_latent_weight_of_nan_makes_its_unit_nan_as_in_torchs_own_layer(bits, scale, train):
     layer = BinaryLinear(4, 3, bits=bits, scale=scale, bias=True).train(train)
     with torch.no_grad():
         layer.weight[1].reshape(-1)[2] = math.nan
     assert layer(torch.randn(2, 4)).isnan().tolist() == [[False, True, False]] * 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_sign_keeps_the_type(dtype):
-    assert sign(torch.tensor([-2.0, 3.0], dtype=dtype)).dtype == dtype
 
 
 def test_the_gradient_of_a_layer_is_the_one_at_the_binary_weights():
@@ -83,17 +78,6 @@ def test_latent_weights_start_uniformly_within_the_bound(make, bound):
     assert layer.weight.mean().abs() < 0.05 * bound
 
 
-def test_a_reset_zeroes_the_bias():
-    layer = linear()
-    layer.reset_parameters()
-    assert torch.equal(layer.bias, torch.zeros(3))
-
-
-def test_there_is_no_bias_unless_asked_for():
-    assert [name for name, _ in BinaryLinear(3, 4).named_parameters()] == ["weight"]
-    assert BinaryLinear(3, 4, bias=True).bias.shape == (4,)
-
-
 @pytest.mark.parametrize(
     ("gain", "value"), [("fan_in", 1 / math.sqrt(12)), (1.0, 1.0), (3, 3.0), (np.float32(0.5), 0.5)]
 )
@@ -102,8 +86,7 @@ def test_the_gain_is_a_number_or_one_over_the_root_of_the_fan_in(gain, value):
     assert BinaryConv2d(3, 7, 2, gain=gain).gain == pytest.approx(value)
 
 
-@pytest.mark.parametrize("gain", ["fan_in", 1.0, 0.3])
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+@pytest.mark.parametrize(("gain", "shape"), [("fan_in", (5,)), (1.0, (4, 5)), (0.3, (2, 3, 5))])
 def test_a_linear_layer_computes_with_binary_weights_gain_and_bias(gain, shape):
     layer = with_random_bias(BinaryLinear(5, 3, gain=gain, bias=True))
     x = torch.randn(shape)
@@ -206,23 +189,6 @@ def test_a_layer_can_be_mapped_over():
     assert grads.shape == (7, 3, 4)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-def test_a_traced_layer_can_be_saved_and_loaded(tmp_path):
-    layer, x = BinaryLinear(4, 3, True), torch.randn(5, 4)
-    for mode in (True, False):
-        traced = torch.jit.trace(layer.train(mode), x)
-        torch.jit.save(traced, tmp_path / "layer.pt")
-        torch.testing.assert_close(torch.jit.load(tmp_path / "layer.pt")(x), layer(x))
-
-
-def test_a_converted_transformer_layer_evaluates_with_signs():
-    encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), skip=["self_attn"])
-    x = torch.randn(3, 5, 8)
-    trained = encoder(x)
-    with torch.no_grad():
-        torch.testing.assert_close(encoder.eval()(x), trained)
-
-
 def test_attention_that_would_read_latent_weights_is_refused():
     attention = nn.MultiheadAttention(8, 2)
     attention.out_proj = BinaryLinear(8, 8)
@@ -255,15 +221,7 @@ def test_weights_of_several_bits_are_sums_of_planes(bits):
     assert layer.quantized_weight.var() == pytest.approx(1, abs=0.02)
 
 
-def test_bits_change_neither_the_gain_nor_the_range_of_fresh_weights():
-    one, three = BinaryLinear(200, 100), BinaryLinear(200, 100, bits=3)
-    assert one.gain == three.gain
-    assert one.initial_bound == three.initial_bound == math.sqrt(1.5 / 300)
-    assert three.weight.abs().amax((0, 2)).min() > 0.99 * three.initial_bound
-
-
-@pytest.mark.parametrize("bits", [1, 3])
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+@pytest.mark.parametrize(("bits", "shape"), [(1, (5,)), (1, (2, 3, 5)), (3, (4, 5))])
 def test_rows_of_a_linear_layer_explain_outputs_and_gradients(bits, shape):
     layer, x = BinaryLinear(5, 3, bits=bits).double(), torch.randn(shape, dtype=torch.float64)
     output = layer(x)
@@ -300,7 +258,6 @@ def fitted(make, bits, steps=200):
 @pytest.mark.parametrize(
     "make",
     [
-        partial(QPSBGD, lr=0.03, solver="descent"),
         partial(QPSBGD),
         partial(BinaryConnect, lr=0.01),
         partial(ProxQuant, lr=0.1, steps=200),
@@ -318,13 +275,6 @@ def test_every_optimiser_trains_all_planes_of_a_layer(make):
 def test_more_bits_fit_real_weights_better():
     errors = [fitted(partial(BinaryConnect, lr=0.01), bits)[2] for bits in (1, 2, 3)]
     assert errors[0] > 1.1 * errors[1] > 1.1**2 * errors[2]
-
-
-def test_the_rows_of_a_recorded_pass_hold_every_plane():
-    layer, x = BinaryLinear(4, 3, bits=2), torch.randn(6, 4)
-    with record_rows([layer]) as (tape,):
-        layer(x).sum().backward()
-        assert torch.equal(tape.read().inputs, layer.input_rows(x))
 
 
 @pytest.mark.parametrize("make", [lambda: BinaryLinear(5, 3, bits=2), lambda: BinaryConv2d(2, 3, 3, padding=1)])
@@ -407,23 +357,3 @@ def test_scales_by_magnitude_follow_the_latent_weights_straight_through(bits):
     layer(x).backward(grads)
     straight = (grads.T @ x)[:, None].expand(4, bits, 6)
     torch.testing.assert_close(layer.weight.grad.reshape(4, bits, 6), straight)
-
-
-def test_a_fresh_layer_with_magnitude_scales_starts_near_the_gain_of_one_without():
-    torch.manual_seed(0)
-    layer, plain = BinaryLinear(400, 300, scale="magnitude"), BinaryLinear(400, 300)
-    assert layer.quantized_weight.abs().mean().item() == pytest.approx(plain.gain, rel=0.01)
-    assert "scale='magnitude'" in repr(layer)
-
-
-def test_any_torch_optimiser_trains_a_layer_with_magnitude_scales():
-    torch.manual_seed(0)
-    x = torch.randn(200, 10)
-    y = (x[:, :5].sum(1) > x[:, 5:].sum(1)).long()
-    model = torch.nn.Sequential(BinaryLinear(10, 2, scale="magnitude"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    assert (model(x).argmax(1) == y).float().mean() > 0.9

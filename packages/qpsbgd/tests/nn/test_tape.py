@@ -36,12 +36,6 @@ class PassesNothingBack(torch.autograd.Function):
         return None
 
 
-def test_a_record_holds_the_inputs_and_the_gradients_at_the_output():
-    layer, x, grads = BinaryLinear(4, 3), rows(), torch.randn(6, 3)
-    record = recorded(layer, lambda: (layer(x) * grads).sum().backward())
-    assert_rows(record, x, grads)
-
-
 def test_the_gradients_are_those_after_gain_and_bias():
     layer, x = BinaryLinear(4, 3, gain=0.1, bias=True), rows()
     with torch.no_grad():
@@ -81,9 +75,8 @@ def test_an_output_used_in_several_places_is_recorded_once_with_the_whole_gradie
     ],
     ids=["hardtanh", "relu", "mul"],
 )
-@pytest.mark.parametrize("bias", [False, True])
-def test_an_in_place_activation_after_the_layer_changes_nothing(in_place, plain, bias):
-    layer, x, weights = BinaryLinear(4, 3, bias=bias), rows(), torch.randn(6, 3)
+def test_an_in_place_activation_after_the_layer_changes_nothing(in_place, plain):
+    layer, x, weights = BinaryLinear(4, 3, bias=True), rows(), torch.randn(6, 3)
     expected = recorded(layer, lambda: (plain(layer(x)) * weights).sum().backward())
     record = recorded(layer, lambda: (in_place(layer(x)) * weights).sum().backward())
     assert_rows(record, expected.inputs, expected.output_grads)
@@ -123,14 +116,6 @@ def test_all_leading_dimensions_become_rows(shape):
     assert_rows(record, x.reshape(-1, 4), grads.reshape(-1, 3))
 
 
-def test_every_patch_of_a_convolution_is_a_row():
-    layer, x = BinaryConv2d(2, 3, 3, stride=2, padding=1), torch.randn(4, 2, 5, 6)
-    record = recorded(layer, lambda: layer(x).square().sum().backward())
-    output = layer(x).detach()
-    assert_rows(record, layer.input_rows(x), 2 * output.permute(0, 2, 3, 1).reshape(-1, 3))
-    torch.testing.assert_close(record.output_grads, 2 * layer.gain * record.inputs @ layer.binary_weight.flatten(1).T)
-
-
 @pytest.mark.parametrize(
     "run",
     [
@@ -166,8 +151,8 @@ def test_a_frozen_layer_records_nothing_but_passes_gradients_on():
     assert second.read() is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_gives_single_precision_records_and_a_working_step(dtype):
+def test_autocast_gives_single_precision_records_and_a_working_step():
+    dtype = torch.bfloat16
     model = nn.Sequential(
         BinaryConv2d(2, 3, 3), nn.Hardtanh(inplace=True), BinaryConv2d(3, 2, 3), nn.Flatten(), BinaryLinear(8, 2)
     )
@@ -290,21 +275,6 @@ def test_features_of_an_encoder_in_inference_mode_are_recorded():
     assert torch.equal(recorded(layer, run).inputs, features)
 
 
-def test_a_record_does_not_hold_the_graph():
-    layer = BinaryLinear(4, 3)
-    record = recorded(layer, lambda: layer(torch.randn(6, 4, requires_grad=True)).sum().backward())
-    assert not record.inputs.requires_grad
-    assert not record.output_grads.requires_grad
-
-
-def test_clear_forgets_all_rows():
-    layer = BinaryLinear(4, 3)
-    layer.tape = Tape()
-    layer(rows()).sum().backward()
-    layer.tape.clear()
-    assert layer.tape.read() is None
-
-
 def test_recording_leaves_the_tape_of_an_optimiser_alone():
     layer = BinaryLinear(4, 3)
     optimizer = QPSBGD(layer, solver="descent")
@@ -315,25 +285,6 @@ def test_recording_leaves_the_tape_of_an_optimiser_alone():
     assert layer.tape is own
     torch.testing.assert_close(own.read().sums[0], x.T @ x)
     optimizer.step()
-
-
-def test_recording_puts_the_tapes_back_after_an_error():
-    layer = BinaryLinear(4, 3)
-    QPSBGD(layer, solver="descent")
-    own = layer.tape
-    with pytest.raises(ZeroDivisionError), record_rows([layer]):
-        raise ZeroDivisionError
-    assert layer.tape is own
-
-
-def test_an_input_that_changes_before_the_step_was_recorded_as_it_was():
-    layer = BinaryLinear(3, 2)
-    with record_rows([layer]) as (tape,):
-        buffer = torch.randn(4, 3)
-        before = buffer.clone()
-        layer(buffer).sum().backward()
-        buffer.copy_(torch.randn(4, 3))
-        assert torch.equal(tape.read().inputs, before)
 
 
 def test_a_compiled_model_in_training_has_no_graph_breaks_and_records_the_same():

@@ -54,9 +54,9 @@ def test_real_planes_in_training_have_the_coefficients_of_the_binary_ones(scale)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and warns of every size
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("activation", [SignActivation, QuantActivation])
-@pytest.mark.parametrize("optimized", [True, False])
+@pytest.mark.parametrize(
+    ("optimized", "activation", "training"), [(True, SignActivation, True), (False, QuantActivation, False)]
+)
 def test_a_traced_model_passes_torchs_check_and_computes_the_same(optimized, activation, training):
     model = nn.Sequential(BinaryLinear(4, 6), nn.LayerNorm(6), activation(), BinaryLinear(6, 3)).train(training)
     if optimized:

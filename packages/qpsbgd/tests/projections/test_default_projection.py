@@ -14,15 +14,6 @@ def convolutional(depth, norm=lambda: nn.BatchNorm2d(2)):
     return nn.Sequential(*(part for _ in range(depth) for part in (BinaryConv2d(2, 2, 3, padding=1), norm())))
 
 
-def chosen(params, **options):
-    return QPSBGD(params, steps=10, real=False, **options).param_groups[0]["projection"].name
-
-
-def test_a_projection_or_a_solver_that_is_given_holds():
-    assert chosen(convolutional(DEEP), projection="ridge") == "ridge"
-    assert chosen(convolutional(DEEP), solver="descent") == "spins"
-
-
 @pytest.mark.parametrize(("depth", "target"), [(DEEP, "polar"), (DEEP - 1, "ridge")])
 def test_spins_are_near_to_the_default_of_their_network(depth, target):
     model = convolutional(depth)
@@ -65,8 +56,5 @@ def test_a_state_that_does_not_fit_leaves_the_chosen_projection():
     with pytest.raises(ValueError, match="unknown"):
         optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["projection"].name == optimizer.defaults["projection"].name == "polar"
-
-
-def test_an_optimiser_without_a_solver_names_its_projection():
     with pytest.raises(AttributeError, match='"polar" has no solver'):
-        _ = QPSBGD(convolutional(DEEP), steps=10, real=False).solver
+        _ = optimizer.solver

@@ -12,7 +12,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.optim import cuda_graph
 from qpsbgd.optim.functional import LayerUpdate
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Ridge, SystemProjection, SystemState
+from qpsbgd.projections import LayerInputs, Ridge, SystemProjection, SystemState
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,6 @@ def test_a_projection_may_refuse_a_layer_before_anything_changes():
     train(model, optimizer, range(2))
 
 
-def test_every_projection_is_registered_by_its_name_and_describes_itself_in_plain_values():
-    for name, kind in PROJECTIONS.items():
-        described = kind().describe()
-        assert described["name"] == name
-        assert all(isinstance(value, int | float | str | None) for value in described.values())
-
-
 def test_groups_that_name_a_projection_share_one_object_and_take_its_momentum():
     model = small_model()
     groups = [{"params": model[0], "projection": "printed"}, {"params": model[2]}]
@@ -114,16 +107,6 @@ def test_a_scaled_gradient_in_half_precision_is_unscaled_in_single(projection):
     optimizer.step()
     kept = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
     assert {value.dtype for value in kept if value.is_floating_point()} == {torch.float32}
-
-
-@pytest.mark.parametrize("kind", PROJECTIONS.values(), ids=PROJECTIONS)
-def test_options_are_given_by_name(kind):
-    with pytest.raises(TypeError, match="positional"):
-        kind(64)
-
-
-def test_a_direction_that_nobody_timed_took_no_time():
-    assert Direction(torch.zeros(2, 2)).seconds == 0.0
 
 
 @pytest.mark.parametrize(("projection", "asks"), [(SignOfTheRidge(), True), (Ridge(delta=0.5), True), (Ridge(), False)])

@@ -7,9 +7,9 @@ from torch import nn
 
 import qpsbgd
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import LayerInputs, Ridge, SystemState
+from qpsbgd.projections import Ridge
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.system import effective_rank, inverse, unit_rms
+from qpsbgd.projections.system import inverse
 
 
 def QPSBGD(params, lr=None, projection=None, **options):
@@ -35,18 +35,7 @@ def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
     torch.testing.assert_close(layer.weight.detach(), before - step)
 
 
-def test_a_large_ridge_gives_the_normalised_gradient():
-    layer = BinaryLinear(6, 3)
-    optimizer = QPSBGD(layer, lr=0.01, delta=1e6)
-    before = layer.weight.detach().clone()
-    (layer(torch.randn(20, 6)) * torch.randn(20, 3)).sum().backward()
-    grad = layer.weight.grad.clone()
-    optimizer.step()
-    torch.testing.assert_close(layer.weight.detach(), before - 0.01 * grad / grad.square().mean().sqrt())
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("limit", [None, 6, 4, 3, 1])
+@pytest.mark.parametrize(("groups", "limit"), [(1, None), (2, 6), (1, 4), (2, 3), (1, 1)])
 def test_blocks_cut_rows_and_weights_alike_and_join_again(groups, limit):
     torch.manual_seed(0)
     layer = BinaryLinear(6, 4, dtype=torch.float64)
@@ -89,10 +78,6 @@ def test_the_default_ridge_follows_the_rank_of_few_rows(rows, rank, penalty):
     (layer(x) * torch.randn(len(x), 3)).sum().backward()
     optimizer.step()
     assert float(optimizer.state[layer.weight]["penalty"]) == pytest.approx(penalty)
-
-
-def test_inputs_that_are_all_zero_have_rank_one():
-    assert effective_rank(torch.zeros(2, 3, 3)).tolist() == [1.0, 1.0]
 
 
 def test_the_factorisation_serves_until_the_next_refresh():
@@ -196,15 +181,6 @@ def test_the_state_does_not_share_memory_with_the_gradient(set_to_none):
     assert torch.equal(optimizer.state[model[0].weight]["gradient"], kept)
 
 
-def test_a_batch_of_zeros_changes_nothing():
-    layer = BinaryLinear(4, 3)
-    optimizer = QPSBGD(layer)
-    before = layer.weight.detach().clone()
-    layer(torch.zeros(8, 4)).sum().backward()
-    optimizer.step()
-    assert torch.equal(layer.weight.detach(), before)
-
-
 def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
     blocks = Blocks.of(BinaryLinear(3, 2), None)
     alike = torch.ones(1, 3, 3)
@@ -237,25 +213,6 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
 def test_bad_options_raise(options, error, message):
     with pytest.raises(error, match=message):
         QPSBGD(small_model(), **options)
-
-
-def test_inputs_that_are_not_finite_are_not_blamed_on_the_ridge():
-    gram = torch.full((1, 3, 3), float("nan"))
-    with pytest.raises(ValueError, match="the inputs hold NaN or infinite values"):
-        inverse(gram, 1.0, Blocks.of(BinaryLinear(3, 2), None))
-
-
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
-def test_steps_of_any_size_are_normalised_and_zero_stays_zero(size):
-    torch.testing.assert_close(unit_rms(torch.tensor([size, -size])), torch.tensor([1.0, -1.0]))
-    assert unit_rms(torch.zeros(3)).tolist() == [0, 0, 0]
-
-
-def test_without_new_rows_a_system_is_not_called_renewed():
-    layer = BinaryLinear(3, 2)
-    state = SystemState(1, gram=torch.eye(3)[None], refreshes=1, penalty=1.0)
-    system = Ridge().system(LayerInputs(layer, torch.ones(2, 3), None, 0.9, state))
-    assert not system.renewed and system.state.step == 2
 
 
 def test_layers_of_one_shape_are_solved_together_each_with_its_own_inputs():

@@ -7,11 +7,8 @@ from qpsbgd import QPSBGD
 from qpsbgd.projections import Printed, Ridge, Spins
 
 
-@pytest.mark.parametrize("saved", [Ridge, Spins, Printed])
-@pytest.mark.parametrize("loaded", [Ridge, Spins, Printed])
+@pytest.mark.parametrize(("saved", "loaded"), [(Ridge, Spins), (Spins, Printed), (Printed, Ridge)])
 def test_a_state_of_another_projection_is_refused_and_says_which_it_was(saved, loaded):
-    if saved is loaded:
-        return
     model = small_model()
     optimizer = QPSBGD(model, projection=saved(), momentum=0.9)
     train(model, optimizer, range(2))

@@ -130,15 +130,6 @@ def test_the_default_descends_from_the_weights_and_stops_after_its_flips():
     assert 2 < (other.binary_weight != before).sum(1).max() <= 24
 
 
-def test_only_signs_change():
-    layer, rows = layer_and_rows(n=12, m=8)
-    sizes = layer.weight.detach().abs()
-    optimizer = QuboDescent(layer, 0.2)
-    for _ in range(5):
-        step(optimizer, layer, rows, torch.randn_like(layer.weight))
-        assert torch.equal(layer.weight.detach().abs(), sizes)
-
-
 def test_the_mean_gradient_takes_two_bytes_and_follows_small_changes():
     """Rounded to the nearest, it would stay where its changes are less than half of bfloat16's steps."""
     torch.manual_seed(0)
@@ -177,12 +168,6 @@ def test_what_has_no_gradient_does_not_flip(dead):
     after = layer.binary_weight
     parts = {"input": (before[:, 0], after[:, 0]), "unit": (before[0], after[0]), "all": (before, after)}
     assert torch.equal(*parts[dead])
-
-
-@pytest.mark.parametrize(("options", "most"), [({}, 24), ({"window": 3}, 3), ({"solver": "exact"}, 100)])
-def test_no_more_flips_are_wanted_than_windows_and_solvers_allow(options, most):
-    projection = Weights(**options)
-    assert projection.most_flips(100) == most and projection.most_flips(2) == 2
 
 
 def test_the_share_of_flips_follows_the_wanted_one():
@@ -259,15 +244,6 @@ def test_a_window_wider_than_the_chip_is_an_error_that_names_windows():
     with pytest.raises(ValueError, match="window"):
         step(optimizer, layer, rows, torch.randn_like(layer.weight))
     assert torch.equal(layer.weight, before)
-
-
-def test_a_model_in_evaluation_mode_is_refused():
-    layer, rows = layer_and_rows()
-    optimizer = QuboDescent(layer)
-    layer.eval()
-    layer(rows).sum().backward()
-    with pytest.raises(RuntimeError, match="training mode"):
-        optimizer.step()
 
 
 def test_windows_have_a_cost_estimate():

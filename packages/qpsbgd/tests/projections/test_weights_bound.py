@@ -60,11 +60,19 @@ def losses_until_it_stays(model, optimizer, loss, most=300):
     raise AssertionError("the weights still change")
 
 
-@pytest.mark.parametrize("window", [None, 2])
-@pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("loss", "solver", "window"),
+    [
+        ("squared", "exact", None),
+        ("logistic", "one flip", 2),
+        ("cross entropy", "descent", None),
+        ("squared", "few sweeps", 2),
+        ("logistic", "exact", 2),
+        ("cross entropy", "one flip", None),
+    ],
+)
 def test_full_batch_training_falls_until_the_solver_improves_nothing(loss, solver, window):
-    bound, value = LOSSES[loss]
+    (bound, value), solver = LOSSES[loss], SOLVERS[solver]
     moved = 0
     for seed in range(6):
         model, inputs, targets = problem(seed)
@@ -90,7 +98,7 @@ def test_with_a_curvature_that_is_too_small_the_loss_may_rise():
 
 
 def test_the_loss_falls_at_least_as_far_as_the_energy():
-    for seed in range(30):
+    for seed in range(15):
         model, inputs, targets = problem(seed)
         bound, value = LOSSES[[*LOSSES][seed % 3]]
         optimizer = descending(model, bound=bound, solver="exact")
