@@ -24,15 +24,6 @@ def test_the_lower_packages_load_no_more_than_they_need(package, unwanted):
     assert loaded.strip() == "[]"
 
 
-def test_nothing_in_the_library_names_an_experiment():
-    from qpsbgd_paper.experiments import EXPERIMENTS
-
-    words = {name for name in EXPERIMENTS if "-" in name or name in ("logreg", "karate", "cora", "pubmed", "mnist")}
-    for path in (ROOT / "packages/qpsbgd/src").rglob("*.py"):
-        text = path.read_text(encoding="utf-8").lower()
-        assert not [word for word in words if f'"{word}"' in text], path
-
-
 def test_importing_the_library_loads_no_optional_backend_and_its_parts_are_attributes():
     tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]

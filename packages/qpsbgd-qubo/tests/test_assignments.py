@@ -1,6 +1,5 @@
 import os
 import signal
-import subprocess
 import sys
 import threading
 from fractions import Fraction
@@ -148,43 +147,6 @@ def test_ctrl_c_gives_the_best_so_far_where_that_is_asked_for():
     timer.join()
     assert answer.stats["interrupted"] and not answer.proven_optimal.any()
     assert solve(MATRIX, until_interrupted=True).stats["interrupted"] is False
-
-
-RUN = """
-import sys
-from qpsbgd_qubo.command import main
-assert main({words!r}) == 0
-print("loaded", sorted({{"torch", "scipy", "qpsbgd_paper"}} & set(sys.modules)))
-"""
-PLAIN = """
-import sys
-import numpy as np
-from qpsbgd_qubo import solve
-print(solve(np.diag([1.0, -1.0])).value, solve({{(i, (i * 7 + 1) % 60): 1 - i % 3 for i in range(60)}}, rounds=2).value)
-print("loaded", sorted({{"torch", "scipy", "qpsbgd_paper"}} & set(sys.modules)))
-"""
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        (RUN, ["solve", "--help"]),
-        (RUN, ["solve", "small.rud"]),
-        (RUN, ["solve", "large.rud", "--option", "rounds=2"]),
-        (RUN, ["solve", "full.npz", "--option", "rounds=2"]),
-        (PLAIN, []),
-    ],
-    ids=["help", "few variables", "many variables", "a full matrix", "in Python"],
-)
-def test_problems_are_solved_without_torch(tmp_path, script, words):
-    (tmp_path / "small.rud").write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
-    edges = "".join(f"{i} {j} 1\n" for i in range(1, 100) for j in range(i + 3, 100, 29))
-    (tmp_path / "large.rud").write_text(f"100 {edges.count(chr(10))}\n{edges}", encoding="utf-8")
-    np.savez(tmp_path / "full.npz", Q=np.random.default_rng(0).normal(size=(60, 60)))
-    code = script.format(words=words)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stdout.rstrip().endswith("loaded []"), done.stdout
 
 
 def test_a_coupling_of_three_labels_is_refused():

@@ -10,7 +10,6 @@ import pytest
 
 from qpsbgd_qubo import command
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.testing import random_family
 
 
 @pytest.mark.parametrize(
@@ -112,17 +111,6 @@ def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys, optio
     assert "holds 2 problems (1: n = 1, 1 entries; 2: n = 1, 1 entries); choose one: --instance K" in err
 
 
-def test_a_sparse_problem_goes_to_a_solver_that_takes_it_as_it_is(problem, monkeypatch, capsys):
-    problem.write_text("20000 2\n1 20000 1\n1 1 3\n", encoding="utf-8")
-    code, _, err = called(monkeypatch, capsys, "solve", "p.txt", "--solver", "descent")
-    assert code == 1
-    assert "up to 10000 variables, got 20000" in err
-    code, out, _ = called(monkeypatch, capsys, "solve", "p.txt")
-    assert code == 0
-    assert re.search(r"best value +5\nenergy +-5\nproven optimal +yes\nsolver +portfolio, rounds 0\n", out)
-    assert len(np.loadtxt("spins.txt")) == 20000
-
-
 def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys):
     given = []
     monkeypatch.setattr(Descent, "__post_init__", lambda self: given.append(self))
@@ -131,15 +119,6 @@ def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys
     assert code == 0
     assert "descent, " in out
     assert given[0] == Descent(tabu=7, max_flips=None, seed=3)
-
-
-def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    np.savez("f.npz", **vars(random_family(6, 3, 8)))
-    _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
-    assert re.search(r"n = 6 variables \(SPIN\), couplings 15, m = 3, energy minimised\n", out)
-    assert re.search(r"proven optimal +3 of 3\n", out)
-    assert set(np.loadtxt("spins.txt")[:, 1:].ravel()) == {-1.0, 1.0}
 
 
 @pytest.mark.parametrize(

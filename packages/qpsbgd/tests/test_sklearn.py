@@ -69,14 +69,6 @@ def test_every_check_of_scikit_learn_passes_at_the_defaults(kind):
     assert int(done.stdout.split()[0]) > 40
 
 
-@both
-def test_the_names_of_columns_are_kept_and_compared(kind, data):
-    from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency
-
-    pytest.importorskip("pandas")
-    check_dataframe_column_names_consistency(kind.__name__, kind(**SMALL))
-
-
 def test_a_classifier_learns_unscaled_data_and_gives_probabilities():
     X, y = iris()
     scales = np.array([1e-6, 1.0, 1e3, 1e6])
@@ -153,14 +145,6 @@ def test_a_grid_is_searched_in_a_pipeline_by_two_processes():
 def test_the_spins_of_any_solver_train_it(options):
     model = estimators.QPSBGDClassifier(**SMALL | {"epochs": 20}, **options).fit(*iris())
     assert model.score(*iris()) > 0.6
-
-
-@both
-def test_single_precision_comes_with_float32(kind, data):
-    X, y = data
-    single, double = (kind(**SMALL).fit(X.astype(dtype), y) for dtype in (np.float32, np.float64))
-    assert (single.network_[1].weight.dtype, double.network_[1].weight.dtype) == (torch.float32, torch.float64)
-    assert abs(single.score(X, y) - double.score(X, y)) < 0.1
 
 
 @both

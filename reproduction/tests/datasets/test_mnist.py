@@ -1,24 +1,7 @@
 import numpy as np
-import pytest
 import torch
 
-from qpsbgd_paper.datasets.mnist import load_mnist, read_idx
-
-
-@pytest.fixture
-def written(tmp_path):
-    def write(content):
-        path = tmp_path / "file.gz"
-        path.write_bytes(content)
-        return path
-
-    return write
-
-
-def test_an_array_is_read_as_it_was_written(written, idx):
-    array = np.arange(24).reshape(2, 3, 4)
-    read = read_idx(written(idx(array)), dimensions=3)
-    assert read.dtype == np.uint8 and np.array_equal(read, array)
+from qpsbgd_paper.datasets.mnist import load_mnist
 
 
 def test_both_parts_are_loaded(small_mnist):

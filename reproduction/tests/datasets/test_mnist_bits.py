@@ -81,23 +81,6 @@ def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
     assert np.array_equal(bits, bits_of(images[chosen]))
 
 
-def test_a_pair_is_worked_on_once_in_either_order(small, worked_on):
-    folder, images, labels = small
-    load_bits((0, 2), data=folder)
-    bits, targets = load_bits((2, 0), data=folder)
-    chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
-    assert worked_on == [20]
-    assert np.array_equal(bits, bits_of(images[chosen])) and targets.tolist() == (labels[chosen] == 0).tolist()
-
-
-def test_what_is_kept_needs_no_images(small, monkeypatch):
-    folder = small[0]
-    bits, targets = load_bits((0, 2), data=folder)
-    (folder / "mnist/train-images-idx3-ubyte.gz").unlink()
-    again, targets_again = load_bits((0, 2), data=folder)
-    assert torch.equal(bits, again) and torch.equal(targets, targets_again)
-
-
 @pytest.mark.parametrize("what", ["threshold", "algorithm", "source", "scikit-image"])
 def test_nothing_is_reused_after_a_change(small, worked_on, monkeypatch, publish, what):
     folder = small[0]

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, make_experiment, mnist
+from qpsbgd_paper.experiments import EXPERIMENTS, digits, make_experiment, mnist
 from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework import training
@@ -202,17 +202,6 @@ def test_the_frozen_control_moves_nothing_and_the_random_one_draws_signs_without
     assert torch.get_rng_state().equal(state)
     RandomSigns(list(model.layers)).step()
     assert all(layer.weight.equal(old) for layer, old in zip(model.layers, first, strict=True)), "the seed decides"
-
-
-def test_the_graphs_have_a_setting_in_which_only_binary_layers_learn(data):
-    data("cora")
-    nodes = citation.prepared("cora")
-    sizes = {}
-    for name, settings in citation.CASES.items():
-        net = citation.CitationNet(nodes, **settings, gain=1.0)
-        binary = {layer.weight for layer in net.convolutions}
-        sizes[name] = sum(parameter.numel() for parameter in net.parameters() if parameter not in binary)
-    assert sizes[citation.TRAINED] > 0 and sizes[citation.FIXED] == 0
 
 
 @pytest.mark.parametrize("name", [name for name in COMPARISONS if hasattr(make_experiment(name), "solver")])

@@ -1,6 +1,6 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, half_interval, judged, paired
+from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, judged, paired
 
 HIGHER = {"accuracy": True, "loss": False}
 
@@ -116,16 +116,6 @@ def test_a_figure_that_is_not_finite_counts_as_worst(metric, good):
     assert verdict(diverged, metric=metric, level=0.5) == "no"
     # Of two rivals, the one that did not diverge is to be beaten.
     assert verdict([good, good], diverged, fine, metric=metric) == "cannot tell"
-
-
-def test_half_of_the_interval_by_hand():
-    # Deviation √2 of two values: standard error 1, Student's t for one degree of freedom.
-    assert half_interval([1.0, 3.0]) == pytest.approx(12.70620)
-    # Deviation 1 of three values: standard error 1/√3, two degrees of freedom.
-    assert half_interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / 3**0.5)
-    many = [0.0, 2.0] * 50
-    assert half_interval(many) == pytest.approx(1.984217 * (100 / 99) ** 0.5 / 10)
-    assert half_interval([1.0]) == float("inf")
 
 
 def test_two_lines_are_level_where_the_90_percent_interval_lies_inside_of_the_margin():

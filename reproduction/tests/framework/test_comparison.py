@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from qpsbgd_paper.framework.claims import Claim
-from qpsbgd_paper.framework.comparison import FINALIST_SEEDS, FINALISTS, MOST_POINTS, Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.comparison import FINALIST_SEEDS, FINALISTS, Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import Line, extended, rates
 
 calls = []
@@ -151,16 +151,6 @@ def test_all_seeds_and_the_reported_figure_are_in_the_summary(summary):
     assert row["reported"] == 0.5
     assert rows(summary)["b"]["reported"] is None
     assert json.loads(json.dumps(summary)) == summary | {"metrics": summary["metrics"]}
-
-
-def test_curves_are_means_over_seeds_at_few_points(tmp_path):
-    toy = Toy(length=1000)
-    list(toy.run(folder=tmp_path))
-    curve = rows(toy.summary(folder=tmp_path))["a"]["curves"]["curve"]
-    assert len(curve["x"]) == len(curve["mean"]) == len(curve["deviation"]) == MOST_POINTS
-    assert curve["x"][0] == 0 and curve["x"][-1] == 999
-    assert curve["mean"][-1] == pytest.approx(-0.99 * 999)
-    assert curve["deviation"][-1] == pytest.approx(0.01 * 999, rel=1e-3)
 
 
 def test_a_grid_whose_best_rate_is_at_its_edge_is_extended_until_it_is_not(tmp_path):

@@ -103,25 +103,6 @@ def test_an_address_without_a_scheduler_is_told(address, monkeypatch):
         pass
 
 
-def test_a_scheduler_without_workers_is_told(monkeypatch):
-    monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.CONNECT_SECONDS", 1)
-    with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
-        pytest.raises(ConnectionError, match=r"has no workers: start some with `dask worker"),
-        dask_module.dask_workers(cluster.scheduler_address),
-    ):
-        pass
-
-
-def test_workers_of_another_version_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.__version__", "9.9")
-    with (
-        pytest.raises(RuntimeError, match=r"needs qpsbgd 9\.9, as here, and has 0"),
-        dask_module.dask_workers(cluster.scheduler_address),
-    ):
-        pass
-
-
 def test_without_dask_the_line_to_install_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     spec = importlib.util.find_spec("qpsbgd_paper.framework.dask_workers")

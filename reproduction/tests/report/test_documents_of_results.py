@@ -1,43 +1,10 @@
 import json
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def documents():
-    return runpy.run_path(str(ROOT / "reproduction" / "benchmarks" / "documents.py"))
-
-
-def test_every_marked_block_of_a_document_is_what_the_measurements_make(documents):
-    for name in documents["DOCUMENTS"]:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert documents["written"](name, text) == text, name
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("<!-- exact -->\n", ""),
-        lambda text: text.replace("<!-- exact -->", "<!-- tpu -->"),
-        lambda text: text + "\n<!-- exact -->\n<!-- end -->\n",
-        lambda text: text.replace("<!-- end -->", "", 1),
-        lambda text: "",
-    ],
-)
-def test_a_document_without_its_markers_is_refused(documents, change):
-    text = (ROOT / "docs" / "qubo.md").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=r"docs/qubo.md must have each of the blocks constraint_problems, dense"):
-        documents["written"]("docs/qubo.md", change(text))
-
-
-def test_a_document_without_a_block_is_named_also_where_its_markers_are_odd(documents):
-    with pytest.raises(ValueError, match=r"docs/annealers\.md must have"):
-        documents["written"]("docs/annealers.md", "<!-- cost -->\n<!-- cost -->\n")
 
 
 QUOTED = re.compile(r"(−?[\d.]+)( ?%| ms| µs)?<!-- from: ([\w./-]+\.json) ([\w/ ]+) -->")

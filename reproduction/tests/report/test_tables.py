@@ -4,7 +4,6 @@ import pytest
 
 from qpsbgd_paper.report.tables import (
     claims_sentence,
-    claims_table,
     main_tables,
     mean_and_deviation,
     metric_tables,
@@ -54,14 +53,6 @@ def test_the_lowest_loss_is_the_best_and_what_diverged_never_is(make_row, make_e
     assert column(table, "a")[2] == "1 of 2 diverged"
 
 
-def test_cases_of_one_setting_share_a_table(make_row, make_experiment):
-    labels = [(pair, setting) for setting in ("paper", "long, slow") for pair in ("0/2", "1/2")]
-    summary = make_experiment({label: [make_row("one", "One")] for label in labels})
-    found = main_tables(summary)
-    assert [table.title for table in found] == ["test accuracy (paper)", "test accuracy (long, slow)"]
-    assert all(table.head == ["method", "0/2", "1/2"] for table in found)
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -92,17 +83,6 @@ def test_options_say_by_which_rates_a_grid_was_extended(toy):
     assert options_tables(toy)[0].rows[0][1] == "lr 0.27 (grid extended by lr 0.09, 0.27, still at its edge)"
     row |= {"grid": [[{}], []], "options": {}}
     assert options_tables(toy)[0].rows[0][1] == "defaults"
-
-
-def test_claims_name_methods_by_their_labels_and_say_whose_they_are(toy):
-    table = claims_table(toy)
-    assert table.head == ["claim", "verdict", "here", "says"]
-    detail = "0.85 against 0.75 (BinaryConnect (SGD)), two standard errors 0.05"
-    assert table.rows[0] == ["QP-SBGD is best", "yes", detail, "the paper"]
-    assert table.rows[1][3] == "our aim"
-    toy["claims"][0]["number"] = "0.9"
-    assert claims_table(toy).head == ["claim", "verdict", "the paper", "here", "says"]
-    assert claims_table(toy, sources=["paper"]).rows == [["QP-SBGD is best", "yes", "0.9", detail]]
 
 
 def test_only_claims_of_the_paper_are_counted(toy, study):

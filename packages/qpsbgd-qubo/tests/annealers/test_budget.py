@@ -134,20 +134,6 @@ def test_a_senseless_report_counts_by_the_estimate(solver_of, report):
     assert service.taken == 2
 
 
-@pytest.mark.parametrize("info", [{}, {"timing": "fast"}])
-def test_an_answer_without_a_table_of_times_counts_by_the_estimate(solver_of, info):
-    class Odd(Service):
-        def sample(self, bqm, **parameters):
-            answer = super().sample(bqm, **parameters)
-            answer.info.clear()
-            answer.info.update(info)
-            return answer
-
-    solver = solver_of(Odd())
-    solver.solve(FAMILY)
-    assert solver.qpu_seconds == pytest.approx(PRICE)
-
-
 @pytest.mark.parametrize(("microseconds", "counted"), [(50_000.0, 0.05), (10.0, PRICE)])
 def test_the_larger_of_report_and_estimate_counts(solver_of, microseconds, counted):
     solver = solver_of(Service(qpu_access_time=microseconds))
@@ -224,15 +210,6 @@ def test_a_copy_also_with_other_options_counts_together_with_the_original(solver
     assert service.taken == 3
 
 
-def test_solvers_with_one_ledger_share_a_limit(solver_of):
-    service, ledger = Service(), Ledger()
-    one, other = (solver_of(service, ledger=ledger, max_qpu_seconds=3.5 * PRICE) for _ in range(2))
-    one.solve(FAMILY), other.solve(FAMILY), one.solve(FAMILY)
-    with pytest.raises(BudgetSpent):
-        other.solve(FAMILY)
-    assert service.taken == one.submissions == other.submissions == 3
-
-
 def test_solvers_of_several_processes_share_a_ledger_in_a_file(solver_of, tmp_path):
     path = tmp_path / "qpu.ledger"
     script = (
@@ -291,12 +268,6 @@ def test_a_process_killed_while_it_changes_a_ledger_changes_nothing_and_holds_up
     assert Ledger(path).submissions == before
     Budget(Ledger(path)).reserve([0.4])
     assert (Ledger(path).submissions, Ledger(path).qpu_seconds) == (before + 1, 0.4 * (before + 1))
-
-
-def test_a_recording_is_no_ledger(solver_of, tmp_path):
-    solver_of(Service(), record=tmp_path / "run.chip").solve(FAMILY)
-    with pytest.raises(ValueError, match="not a ledger"):
-        Budget(Ledger(tmp_path / "run.chip")).reserve([0.1])
 
 
 def test_a_ledger_on_a_full_disk_sends_nothing_and_counts_what_it_had(solver_of, tmp_path, monkeypatch):
@@ -493,13 +464,6 @@ def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp
     again = solver_of(service, **options)
     again.solve(families[0]), again.solve(families[1])
     assert (again.submissions, again.qpu_seconds) == (2, pytest.approx(solver.qpu_seconds))
-
-
-def test_options_cannot_be_changed(solver_of):
-    solver = solver_of(Service())
-    for name, value in {"max_qpu_seconds": None, "copies": 4, "num_reads": 3}.items():
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(solver, name, value)
 
 
 def test_submissions_are_reserved_all_or_none():

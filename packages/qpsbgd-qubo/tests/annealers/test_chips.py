@@ -320,19 +320,6 @@ def test_a_description_of_no_chip_is_refused(changed, said):
         Chip.from_description(described | changed)
 
 
-def test_a_step_that_does_not_end_ends_the_process():
-    code = f"""
-import runpy, time
-found = runpy.run_path({str(tiles_module._SCRIPT)!r}, run_name="script")
-search = found["Search"].__new__(found["Search"])
-search._step, search._skip, search.least, search._find = 0, set(), 1, lambda *_, **__: time.sleep(60)
-found["Search"].clique.__globals__["_PATIENCE"] = 0.05
-search.clique(2, None)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 1 and done.stdout.split() == ["1"] and "Timeout" in done.stderr
-
-
 def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_otherwise():
     topology = {"topology": {"type": "zephyr", "shape": [1, 4]}}
     sampler = SimpleNamespace(nodelist=[5, 3], edgelist=[(5, 3)], properties=topology)

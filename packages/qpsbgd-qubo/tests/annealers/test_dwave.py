@@ -74,15 +74,6 @@ def test_more_columns_than_tiles_are_split_and_none_is_lost(cache):
     assert solution.stats["submissions"] == len(sampler.sent)
 
 
-def test_all_layers_of_a_step_go_together(cache):
-    sampler = mock(sampler=mocks.Counting)
-    families = [random_family(16, 2, 32), random_family(4, 4, 8), random_family(4, 2, 8, seed=1)]
-    solutions = dwave.DWave(sampler=sampler, cache=cache, num_reads=10).solve_all(families)
-    assert len(sampler.sent) == 1
-    for family, solution in zip(families, solutions, strict=True):
-        torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
-
-
 def test_reads_cannot_be_shared_out_among_one_tile():
     with pytest.raises(ValueError, match="set copies"):
         VirtualQPU(size=3, share_reads=True)
@@ -212,24 +203,6 @@ def test_a_limit_that_is_a_multiple_of_the_estimate_lasts_for_as_many_steps(cach
             solver.solve(family)
         with pytest.raises(BudgetSpent):
             solver.solve(family)
-
-
-def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
-    read, taken = submissions._read, []
-
-    def interrupted(samples, problem):
-        taken.append(problem)
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-        return read(samples, problem)
-
-    monkeypatch.setattr(submissions, "_read", interrupted)
-    sampler = mock(sampler=mocks.Counting)
-    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=2)
-    with pytest.raises(KeyboardInterrupt):
-        solver.solve(random_family(10, 30, 20))
-    assert solver.submissions == len(sampler.sent) == solver.estimate([(10, 30)]).submissions
-    assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -387,25 +360,6 @@ def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, name):
         make_solver(solver).solve(random_family(4, 2, 8))
     assert raised.value.__cause__ is fault
     assert f"solver {solver!r}" in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("fault", "raised", "message"),
-    [
-        ("SolverNotFoundError", RuntimeError, r"solver 'dwave' cannot open.*'solver': 'none'.*nothing was sent"),
-        ("UseAfterCloseError", Exception, "no such chip"),
-    ],
-)
-def test_a_chip_that_is_not_there_is_explained_and_other_faults_are_raised_as_they_are(
-    monkeypatch, fault, raised, message
-):
-    def refuse(**_):
-        raise getattr(exceptions, fault)("no such chip")
-
-    monkeypatch.setattr("dwave.system.DWaveSampler", refuse)
-    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    with pytest.raises(raised, match=message):
-        dwave.DWave(chip="none", max_qpu_seconds=1.0).solve(random_family(4, 2, 8))
 
 
 def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, monkeypatch):

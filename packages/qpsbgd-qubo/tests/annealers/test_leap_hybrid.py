@@ -3,7 +3,6 @@ from lazy import Lazy, skip_without
 
 skip_without("torch", "qpsbgd", "dimod", "dwave.system")
 
-import copy
 
 import dimod
 import pytest
@@ -164,28 +163,6 @@ def test_other_samplers_and_a_region_for_one_are_refused():
         leap.LeapHybrid(sampler=dimod.ExactSolver())
     with pytest.raises(ValueError, match="leave it out when a sampler is given"):
         leap.LeapHybrid(sampler=mocks.Service(), region="eu-central-1")
-
-
-def test_one_connection_is_made_and_closed_and_none_without_a_token(monkeypatch, tmp_path):
-    made = []
-
-    def factory(**options):
-        made.append((options, mocks.Service()))
-        return made[-1][1]
-
-    monkeypatch.setattr("dwave.system.LeapHybridSampler", factory)
-    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    with leap.LeapHybrid(region="eu-central-1") as solver:
-        solver.solve(random_family(4, 2, 8)), solver.solve(random_family(4, 2, 8))
-        copied = copy.deepcopy(solver)
-    assert [options for options, _ in made] == [{"region": "eu-central-1"}]
-    assert made[0][1].closed == 1
-    assert copied.submissions == 2
-    monkeypatch.delenv("DWAVE_API_TOKEN")
-    (tmp_path / "none.conf").write_text("[defaults]\n")
-    monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
-    with pytest.raises(RuntimeError, match=r"DWAVE_API_TOKEN.*LeapHybridSampler\(token"):
-        leap.LeapHybrid()
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])

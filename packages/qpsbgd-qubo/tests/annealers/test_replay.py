@@ -240,18 +240,6 @@ def test_a_recorded_runs_state_needs_the_recording(record, cache):
         solver.solve(random_family(4, 3, 8))
 
 
-def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
-    path, families, _ = record
-    first, second = (VirtualQPU(size=3, cache=cache, num_reads=5, record=path) for _ in range(2))
-    for solver in (first, second):
-        for family in families:
-            solver.solve(family)
-    first.solve(random_family(4, 3, 8, seed=7))
-    with pytest.raises(RecordingError, match="changed by another run"):
-        second.solve(random_family(4, 3, 8, seed=8))
-    assert len(recordings.Recording(path)) == 4
-
-
 def test_a_full_disk_loses_the_answer_that_came_and_the_next_try_writes_it(record, cache, monkeypatch):
     path, families, spins = record
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)

@@ -7,16 +7,6 @@ import pytest
 from qpsbgd_qubo.solvers.deadline import best_on_interrupt, deadline, ended_by_exceptions
 
 
-def test_a_deadline_passes_at_once_later_or_never():
-    with deadline(None) as passed:
-        assert not passed[0]
-    with deadline(0) as passed:
-        assert passed[0]
-    with deadline(0.01) as passed:
-        while not passed[0]:
-            pass
-
-
 def test_ctrl_c_sets_the_flags_of_the_searches_that_still_run():
     with best_on_interrupt() as interruption, deadline(None) as outer:
         with deadline(None) as inner:

@@ -7,7 +7,6 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim import functional
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -176,27 +175,6 @@ def test_the_ridge_reports_its_penalty():
     assert [one.figures["penalty"] for one in seen] == [3.0, 7.0]
 
 
-@pytest.mark.parametrize("kind", ["spins", "ridge"])
-def test_only_reported_steps_pay(kind, monkeypatch):
-    model, reported = small_model(), []
-    optimizer = MAKERS[kind](model)
-    untimed = []
-
-    def step(updates, *clock, **options):
-        if not clock:
-            untimed.append(len(reported))
-        return functional.qpsbgd(updates, *clock, **options)
-
-    monkeypatch.setattr("qpsbgd.optim.qpsbgd.qpsbgd", step)
-    with Monitor(model, optimizer, reported.extend, every=3):
-        train(model, optimizer, range(7))
-    train(model, optimizer, range(3))
-    assert [one.step for one in reported] == [3, 3, 6, 6]
-    assert optimizer.observers == []
-    # Only reported steps are timed, for which they wait for the device.
-    assert untimed == [0, 0, 2, 2, 4, 4, 4, 4]
-
-
 def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():
     assert [one.step for one in observed("ridge", steps=7, every=3)] == [3, 3, 6, 6]
     model, seen = small_model(), []
@@ -240,30 +218,6 @@ def test_steps_that_a_grad_scaler_skips_are_not_reported(kind):
             scaler.step(optimizer)
             scaler.update()
     assert [one.step for one in seen] == [1, 1, 2, 2, 3, 3]
-
-
-@pytest.mark.parametrize("kind", ["spins", "proxquant"])
-def test_several_backward_passes_and_closures_are_one_step(kind):
-    accumulated, closed = [], []
-    for seen in (accumulated, closed):
-        model = small_model()
-        optimizer = MAKERS[kind](model)
-
-        def passes(model=model, optimizer=optimizer):
-            optimizer.zero_grad()
-            backward(model, 0)
-            backward(model, 1)
-            return 0.0
-
-        with Monitor(model, optimizer, seen.extend):
-            if seen is closed:
-                optimizer.step(passes)
-            else:
-                passes()
-                optimizer.step()
-    assert [one.layer for one in accumulated] == ["0", "2"]
-    for one, other in zip(accumulated, closed, strict=True):
-        assert {**one.figures, "seconds": 0} == {**other.figures, "seconds": 0}
 
 
 @pytest.mark.parametrize("kind", ["ridge", "binaryconnect"])

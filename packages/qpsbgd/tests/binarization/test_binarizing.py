@@ -80,11 +80,6 @@ def test_the_report_has_a_line_per_layer_with_shrinking_losses(trained):
     assert str(report).endswith("float remain: scales and biases alone")
 
 
-def test_a_bar_says_where_it_is_within_a_layer(trained, capsys):
-    binarize(trained, batches(), rounds=1, targets="own", progress=True)
-    assert "2: batch 6 of 6" in capsys.readouterr().err
-
-
 def test_the_reported_loss_is_the_lost_energy_of_the_outputs(trained):
     model, report = binarize(trained, [blobs()[0]])
     with torch.no_grad():
@@ -252,19 +247,6 @@ def test_a_layer_that_is_called_twice_is_fitted_to_the_rows_of_both_calls(target
     lost = (outputs - found).var(0).sum() / outputs.var(0).sum()
     assert report.rows[0].lost == pytest.approx(float(lost), rel=0.02)
     torch.testing.assert_close(found.mean(0), outputs.mean(0), atol=1e-4, rtol=1e-3)
-
-
-def test_a_convolution_that_is_called_twice_stays_real():
-    class TwiceConvolved(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.again, self.more = nn.Conv1d(3, 3, 1), nn.Conv1d(3, 3, 1)
-
-        def forward(self, x):
-            return self.more(self.again(self.again(x)))
-
-    with pytest.raises(ValueError, match=r"again \(it is a convolution that is used more than once"):
-        binarize(TwiceConvolved(), [torch.randn(4, 3, 5)], layers=["again"])
 
 
 class Remembering(nn.Module):

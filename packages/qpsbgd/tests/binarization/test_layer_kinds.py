@@ -109,19 +109,6 @@ def test_a_gpt2_of_transformers_is_binarised_end_to_end():
     assert made.generate(batches[0]["input_ids"][:1], max_new_tokens=3, do_sample=False).shape == (1, 15)
 
 
-def test_a_bert_of_transformers_is_binarised_end_to_end():
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    model = transformers.BertModel(transformers.BertConfig(vocab_size=50, **sizes)).eval()
-    mask = torch.arange(12) < torch.randint(3, 13, (20, 1))
-    batch = {"input_ids": torch.randint(50, (20, 12)), "attention_mask": mask.long()}
-    made, report = binarize(model, [batch], bits=3, rounds=4, first=True, last=True)
-    assert len(report.rows) == 13 and not report.kept
-    with torch.no_grad():
-        assert _share(made(**batch)[0][mask], model(**batch)[0][mask]) < 0.01
-
-
 def test_a_network_of_torch_geometric_is_binarised_end_to_end():
     geometric = pytest.importorskip("torch_geometric.nn")
 

@@ -2,12 +2,11 @@ from collections import Counter, UserDict
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from qpsbgd.binarization import binarize, distill
-from qpsbgd.binarization.passes import WHOLE, Passes
+from qpsbgd.binarization.passes import Passes
 from qpsbgd.nn import BinaryLinear
 
 
@@ -118,43 +117,6 @@ def test_outputs_are_kept_as_far_as_there_is_room(most, calls, monkeypatch):
         Counting.calls = 0
         assert all(passes.seen(layer, 0) is not None for layer in model[1:])
     assert Counting.calls == calls
-
-
-class Attending(nn.Module):
-    """Attention twice in one module, between layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second, self.third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x):
-        x = self.first(x)
-        x = F.scaled_dot_product_attention(x, x, x)
-        x = self.second(x)
-        x = F.scaled_dot_product_attention(x, x, x).relu_()
-        return self.third(x)
-
-
-def test_attention_inside_a_module_is_computed_once_per_batch(monkeypatch):
-    torch.manual_seed(0)
-    model, batches = Attending(), list(torch.randn(6, 5, 6).split(2))
-    passes, computed = Passes(model, batches), []
-    passes.calls()
-    kept = passes._kept
-
-    def counted(key, compute):
-        return kept(key, compute if key[1] == WHOLE else lambda: computed.append(1) or compute())
-
-    monkeypatch.setattr(passes, "_kept", counted)
-    with passes.watching():
-        for layer, calls in ((model.first, 0), (model.second, 3), (model.third, 6), (model.third, 6)):
-            seen = [passes.seen(layer, number).x for number in range(3)]
-            assert len(computed) == calls
-    with torch.no_grad():
-        for x, third in zip(batches, seen, strict=True):
-            inner = model.first(x)
-            inner = model.second(F.scaled_dot_product_attention(inner, inner, inner))
-            torch.testing.assert_close(third, F.scaled_dot_product_attention(inner, inner, inner).relu())
 
 
 def test_a_sequence_keeps_the_output_of_one_part():

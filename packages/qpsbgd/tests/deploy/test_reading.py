@@ -125,23 +125,6 @@ def test_what_the_output_does_not_need_is_left_out():
     assert [type(one).__name__ for one in packed.operations] == ["Dense", "Scale", "Activation"]
 
 
-def test_a_layer_behind_bits_serves_a_sign_and_a_shortcut():
-    class Forked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.norm = BinaryLinear(8, 8), nn.BatchNorm1d(8)
-            self.second, self.sign = BinaryLinear(8, 8), SignActivation()
-
-        def forward(self, x):
-            x = self.norm(self.first(self.sign(x)))
-            return x + self.second(self.sign(x))
-
-    packed = pack(Forked())
-    kinds = [type(one).__name__ for one in packed.operations]
-    assert kinds == ["Sign", "Dense", "Threshold", "Dense", "Scale", "Scale", "Combine"]
-    assert [one.inputs for one in packed.operations] == [(), (), (), (), (2,), (4,), (5, 6)]
-
-
 def test_a_batch_norm_behind_a_dense_layer_takes_samples_of_one_dimension_only():
     """Of more dimensions it would take another one for units than the layer does."""
     packed = pack(trained(nn.Sequential(BinaryLinear(4, 4, bias=True), nn.BatchNorm1d(4))))

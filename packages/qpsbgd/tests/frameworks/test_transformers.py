@@ -161,18 +161,3 @@ def test_a_base_model_loads_what_was_saved_with_a_head_and_the_other_way_round(t
     base.save_pretrained(tmp_path / "base")
     loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
     assert torch.equal(loaded.bert(tokens).pooler_output, base(tokens).pooler_output)
-
-
-def test_a_loaded_model_is_trained(tmp_path):
-    two_bit_gpt2().save_pretrained(tmp_path)
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-    before = copy.deepcopy(model)
-    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 20, (64, 16))]
-    trainer(model, rows, tmp_path).train()
-    assert not torch.equal(model.transformer.h[0].mlp.c_fc.weight, before.transformer.h[0].mlp.c_fc.weight)
-
-
-def test_a_real_valued_checkpoint_is_not_quantised_on_loading(tmp_path):
-    transformers.BertModel(bert()).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="does require the model to be pre-quantized"):
-        transformers.BertModel.from_pretrained(tmp_path, quantization_config=huggingface.BinaryConfig(layers={}))

@@ -38,19 +38,6 @@ def test_other_widths_are_refused():
             SignActivation(width)
 
 
-def test_a_network_of_signs_alone_is_trained():
-    x = torch.randn(256, 16).sign()
-    target = (x[:, :8].sum(1) > x[:, 8:].sum(1)).long()
-    model = nn.Sequential(BinaryLinear(16, 32), SignActivation(), BinaryLinear(32, 2))
-    optimizer = QPSBGD(model, lr=0.01)
-    for _ in range(40):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), target).backward()
-        optimizer.step()
-    assert set(model[:2](x).flatten().tolist()) == {-1.0, 1.0}
-    assert (model(x).argmax(1) == target).float().mean() > 0.85
-
-
 def test_whole_numbers_of_a_power_of_two_by_hand():
     x = torch.tensor([-3.0, -2.0, -0.3, 0.25, 0.26, 0.75, 1.5, 9.0, -math.inf])
     signed, unsigned = QuantActivation(3, signed=True, scale=0.5), QuantActivation(2, scale=0.5)

@@ -94,11 +94,6 @@ def test_values_are_those_of_the_signs_from_the_start_on():
     assert result.value == min(result.values)
 
 
-def test_whole_numbers_and_lists_are_taken_as_starts():
-    assert minimize(rosenbrock, squared_norm, [1, 1]).value == 0
-    assert minimize(rosenbrock, squared_norm, torch.tensor([1, 1])).x.dtype == torch.float64
-
-
 def fixed_points(task):
     spins = (torch.tensor(s, dtype=torch.float64) for s in itertools.product((-1, 1), repeat=len(task.x0)))
     return [s for s in spins if torch.equal(-task.projected(s), s)]

@@ -134,16 +134,6 @@ def test_momentum_solves_the_bias_corrected_mean_of_the_families():
             torch.testing.assert_close(optimizer.state[layer.weight][name][0], getattr(corrected, name))
 
 
-def test_a_layer_can_be_added_as_a_group_later():
-    model = small_model()
-    before = latent(model)
-    optimizer = printed(model[0], lr=0.3)
-    optimizer.add_param_group({"params": model[2], "lr": 0.1, "momentum": 0.0})
-    after = train(model, optimizer, [0])
-    assert [(new - old).abs().max().item() for old, new in zip(before, after, strict=True)] == pytest.approx([0.3, 0.1])
-    assert list(optimizer.state) == [model[0].weight]
-
-
 @every
 def test_several_backward_passes_before_a_step_count_as_one_batch(make):
     model, x, target = small_model(), *batch()
@@ -211,37 +201,6 @@ def test_schedulers_set_the_size_of_every_step(make, name):
     assert len(rates) >= 3
 
 
-@every
-def test_a_schedule_is_resumed_with_the_optimiser(make):
-    def scheduled(model):
-        optimizer = make(model)
-        return optimizer, lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8)
-
-    def go_on(model, optimizer, scheduler, seeds):
-        for seed in seeds:
-            train(model, optimizer, [seed])
-            scheduler.step()
-        return latent(model)
-
-    model, fresh = small_model(), small_model(seed=99)
-    parts, resumed = (model, *scheduled(model)), (fresh, *scheduled(fresh))
-    go_on(*parts, range(3))
-    for old, new in zip(parts, resumed, strict=True):
-        new.load_state_dict(old.state_dict())
-    assert_equal(go_on(*parts, range(3, 7)), go_on(*resumed, range(3, 7)))
-
-
-@every
-def test_a_copy_of_the_model_alone_is_not_recorded(make):
-    model = small_model()
-    optimizer = make(model)
-    twin = copy.deepcopy(model)
-    backward(twin)
-    with pytest.raises(RuntimeError, match="no recorded pass"):
-        optimizer.step()
-    assert twin[0].tape is None
-
-
 def poisoned(where, model):
     x, target = batch()
     if where == "input":
@@ -301,16 +260,6 @@ def test_an_optimiser_made_later_takes_over_and_the_first_raises(make):
         with pytest.raises(RuntimeError, match=r"0 \(BinaryLinear.*another optimiser"):
             first.step()
         second.step()
-
-
-@every
-def test_taking_over_from_proxquant_brings_the_binary_weights_back(make):
-    model, x = small_model(), batch()[0]
-    binary = model(x)
-    ProxQuant(model, rate=0.1)
-    assert not torch.equal(model(x), binary)
-    make(model)
-    assert torch.equal(model(x), binary)
 
 
 def scaled_step(make, init_scale, *, scale, seeds=(0, 1)):
@@ -493,7 +442,7 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
     torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(64, 64), nn.Hardtanh(), BinaryLinear(64, 10))
     optimizer = kind(model)
-    for rows in torch.randint(0, 1400, (120, 32)):
+    for rows in torch.randint(0, 1400, (90, 32)):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), targets[rows]).backward()
         optimizer.step()

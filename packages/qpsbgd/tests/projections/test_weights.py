@@ -97,14 +97,6 @@ def test_windows_leave_all_other_weights_where_they_are(solver):
     assert len(optimizer.solutions) == 4 and all(one.spins.shape == (3, 1) for one in optimizer.solutions)
 
 
-def test_a_window_as_wide_as_the_layer_is_the_whole_problem():
-    layer, rows = layer_and_rows()
-    other, gradient = copy.deepcopy(layer), torch.randn_like(layer.weight)
-    step(QuboDescent(layer, 0.1, solver="exact"), layer, rows, gradient)
-    step(QuboDescent(other, 0.1, solver="exact", window=50), other, rows, gradient)
-    assert torch.equal(layer.weight, other.weight)
-
-
 class Worst(Solver):
     """Answers with the highest energy there is."""
 

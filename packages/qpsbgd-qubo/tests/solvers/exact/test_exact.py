@@ -3,7 +3,6 @@ import pytest
 from closeness import assert_close
 
 from qpsbgd_qubo.family import QuboFamily
-from qpsbgd_qubo.kernels import kernels
 from qpsbgd_qubo.solvers import make_solver
 from qpsbgd_qubo.solvers.exact import exact
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -93,21 +92,6 @@ def test_an_eigendecomposition_that_would_take_too_long_is_not_begun(monkeypatch
     ticks = iter([0.0, 0.1])
     assert exact.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
     assert sizes == [150, 150, 600]
-
-
-@pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
-def test_fixed_spins_are_those_of_the_optimum(scale):
-    # Strong and weak gradients in one family: columns of all kinds, from decided to open.
-    for seed in range(6):
-        family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=np.float64)
-        assert_optimal(family)
-        couplings = family.couplings()
-        fixed = np.zeros(family.linear.T.shape, dtype=np.float64)
-        linear = family.linear.T.copy()
-        kernels.fix_dominated(couplings, linear, fixed, NEVER, 1)
-        fixed = fixed.T
-        spins = Exact().solve(family).spins
-        assert ((fixed == 0) | (fixed == spins)).all()
 
 
 def test_a_column_that_its_field_decides_needs_no_search():

@@ -58,16 +58,6 @@ def test_the_open_spins_of_every_column_are_completed(opened):
         assert found @ couplings @ found / 2 + linear[column] @ found == pytest.approx(least)
 
 
-def test_sums_are_computed_anew_without_a_change(monkeypatch):
-    # More flips than REFRESH in one part, against a bound on the ground state by another solver.
-    couplings, fields = random_couplings(29, 5), np.random.default_rng(6).normal(size=29)
-    spins, done = exhausted(couplings, fields, NEVER)
-    energy = spins @ couplings @ spins / 2 + fields @ spins
-    exact = Exact().solve(QuboFamily(couplings / 2, fields[:, None]))
-    assert done and exact.proven_optimal.all()
-    assert energy == pytest.approx(exact.energies.item())
-
-
 def test_it_ends_when_the_time_is_up():
     spins, done = exhausted(random_couplings(30), np.ones(30), np.ones(1, np.uint8))
     assert not done and (np.abs(spins) == 1).all()

@@ -83,13 +83,6 @@ def test_more_rounds_than_one_find_the_ground_state_of_a_grid():
     assert energies[0] <= solve(problem, solver=Portfolio(rounds=1)).energies.item()
 
 
-@pytest.mark.filterwarnings("ignore:the time limit left no time")  # on a busy machine
-def test_little_time_is_enough_for_a_local_minimum_of_a_large_graph():
-    problem = random_sparse(20_000, 60_000, seed=5, fields=False)
-    solution = solve(problem, solver=Portfolio(time_limit=0.5))
-    assert solution.energies.item() < -0.5 * np.abs(problem.couplings).sum() / 2
-
-
 def test_two_rounds_on_many_spins_are_better_than_greedy():
     n = 50_000
     generator = np.random.default_rng(0)
@@ -135,20 +128,6 @@ def test_every_move_gives_the_energy_of_its_spins(fields):
             assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
             assert spins.dtype == np.int8
         assert all(energy <= problem.energy(start) - problem.offset for _, energy in answers)
-
-
-@pytest.mark.filterwarnings("ignore:the time limit left no time")  # on a busy machine
-def test_auto_takes_the_portfolio_for_a_time_or_rounds():
-    family = random_family(40, 2, 30)
-    assert make_solver("auto", rounds=2).solve(family).stats["solver"] == "portfolio"
-    assert make_solver("auto", time_limit=0.2).solve(family).stats["solver"] == "portfolio"
-
-
-def test_a_sparse_family_is_not_made_dense():
-    matrix = np.zeros((30, 30))
-    matrix[0, 1] = matrix[1, 0] = 1.0
-    solution = Portfolio(rounds=1).solve(QuboFamily(matrix, np.linspace(-1, 1, 60).reshape(30, 2)))
-    assert solution.proven_optimal.all()
 
 
 @pytest.mark.parametrize("exponent", [-900, 200, 900])

@@ -62,15 +62,6 @@ def test_bags_of_words_are_reduced_and_mostly_proven(scale):
     assert solution.proven_optimal.any()
 
 
-def test_what_cannot_be_reduced_is_annealed_and_not_proven():
-    generator = np.random.default_rng(4)
-    upper = np.triu(generator.integers(-1, 2, (16, 16)).astype(np.float64), 1)
-    family = QuboFamily(upper + upper.T, 0.1 * generator.standard_normal((16, 20)))
-    spins, proven, _ = layer_search._sparse(family, 0)
-    assert not proven.any()
-    assert_close(family.energies(spins), lowest_energies(family))
-
-
 def test_inputs_of_different_size_are_rounded_first():
     family = uneven(24, 20)
     solution = LayerSearch().solve(family)
@@ -92,24 +83,6 @@ def test_rounding_finds_spins_that_the_rows_were_made_of():
 def test_rounding_needs_a_positive_definite_matrix():
     matrix = np.array([[0.0, 1.0], [1.0, 0.0]])
     assert round_relaxation(QuboFamily(matrix, np.ones((2, 1)))) is None
-
-
-def correlated(width, columns):
-    generator = np.random.default_rng(5)
-    shared = generator.standard_normal((64, 1))
-    factors = generator.standard_normal((1, width))
-    own = generator.standard_normal((64, width))
-    grads = generator.standard_normal((64, columns))
-    return binary_map(np.maximum(0, shared + 0.5 * factors + 0.5 * own + 1), grads)
-
-
-def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_none(monkeypatch):
-    family = correlated(100, 60)
-    found = LayerSearch().solve(family).energies
-    monkeypatch.setattr(layer_search, "FORCED", 0)
-    without = LayerSearch().solve(family).energies
-    assert (found <= without).all()
-    assert (found < without).any()
 
 
 def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
