@@ -84,3 +84,10 @@ def test_energies_are_not_rounded_in_an_autocast_block():
         found = make_solver("auto", rounds=1).solve(family)
         assert torch.allclose(family.energies(found.spins), expected.energies)
     assert found.spins.equal(expected.spins) and found.energies.equal(expected.energies)
+
+
+def test_a_family_of_arrays_becomes_one_of_tensors_of_another_type():
+    family = random_family(4, 2, 5).to(torch.float64)
+    assert family.linear.dtype == torch.float64
+    with pytest.raises(ValueError, match="kept in float32 or float64"):
+        family.to(torch.float16)

@@ -190,3 +190,8 @@ def test_what_is_made_of_arrays_does_not_change_with_them(name):
         array[...] = 0
     assert made.energies(spins) == before
     assert answer.value == made.energies(answer.spins) == answer.problem.energies(answer.spins)
+
+
+def test_an_answer_says_what_it_is():
+    assert repr(solve(MATRIX)).startswith("Assignment(energy -3 of Problem(BINARY, energy minimised, QuboFamily(n=3")
+    assert "proven optimal" in repr(solve(MATRIX))

@@ -10,6 +10,7 @@ import pytest
 
 from qpsbgd_qubo import command
 from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.testing import random_family
 
 
 @pytest.mark.parametrize(
@@ -281,3 +282,12 @@ def test_ctrl_c_while_python_imports_ends_the_command_without_a_traceback():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    np.savez("f.npz", **vars(random_family(6, 3, 8)))
+    _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
+    assert re.search(r"n = 6 variables \(SPIN\), couplings 15, m = 3, energy minimised\n", out)
+    assert re.search(r"proven optimal +3 of 3\n", out)
+    assert set(np.loadtxt("spins.txt")[:, 1:].ravel()) == {-1.0, 1.0}

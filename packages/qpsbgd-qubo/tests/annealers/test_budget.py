@@ -24,7 +24,7 @@ from crafted_rows import rewrite_row
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import ledger, recordings, sqlite_file, submissions
-from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
@@ -475,3 +475,8 @@ def test_submissions_are_reserved_all_or_none():
     bills[0].sent = True
     budget.give_up(bills)
     assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.4)
+
+
+def test_estimates_add_up_and_multiply():
+    assert Estimate(2, 0.5) + Estimate(3, 0.25) == Estimate(5, 0.75)
+    assert Estimate(2, 0.5) * 10 == Estimate(20, 5.0)

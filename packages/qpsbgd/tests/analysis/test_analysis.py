@@ -120,3 +120,8 @@ def test_layers_with_groups_are_refused_by_name():
     model = nn.Sequential(BinaryConv2d(4, 4, 3, groups=2), nn.Flatten())
     with pytest.raises(ValueError, match="layers of one group, but 0 has several"):
         full_batch(model, (torch.randn(2, 4, 3, 3), torch.zeros(2, dtype=torch.long)), F.cross_entropy)
+
+
+def test_a_model_that_is_one_layer_is_named_as_the_model():
+    found = fixed_points(BinaryLinear(6, 2), (torch.randn(8, 6), torch.randn(8, 2)), F.mse_loss)
+    assert "the model: " in repr(found)

@@ -340,3 +340,21 @@ def test_a_model_on_several_devices_is_refused(trained):
     model[4].to("meta")
     with pytest.raises(ValueError, match="one device, got parts on cpu, meta"):
         binarize(model, batches())
+
+
+def test_a_bar_counts_the_layers(trained, capsys):
+    binarize(trained, batches(), first=True, last=True, rounds=1, progress=True)
+    assert "3/3" in capsys.readouterr().err
+
+
+def test_a_convolution_that_is_called_twice_stays_real():
+    class TwiceConvolved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.again, self.more = nn.Conv1d(3, 3, 1), nn.Conv1d(3, 3, 1)
+
+        def forward(self, x):
+            return self.more(self.again(self.again(x)))
+
+    with pytest.raises(ValueError, match=r"again \(it is a convolution that is used more than once"):
+        binarize(TwiceConvolved(), [torch.randn(4, 3, 5)], layers=["again"])

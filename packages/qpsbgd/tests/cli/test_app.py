@@ -77,3 +77,20 @@ def test_an_error_that_a_user_can_mend_is_one_line(monkeypatch, capsys, tmp_path
         cli.main()
     assert stop.value.code == 1
     assert "error:" in capsys.readouterr().err
+
+
+def test_without_arguments_the_help_is_shown(monkeypatch, capsys):
+    code, out, err = called(monkeypatch, capsys)
+    assert code in (0, 2)  # depends on typer's version
+    assert "Usage: qpsbgd" in out + err
+    assert "error:" not in out + err
+
+
+def called(monkeypatch, capsys, *arguments):
+    """What the command prints, on success and on failure."""
+    monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
+    monkeypatch.setattr(listing, "console", Console(width=400))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -122,3 +123,8 @@ def test_other_options_of_whole_numbers_are_refused(options, message):
 def test_options_may_be_numbers_of_numpy():
     assert repr(QuantActivation(np.int64(4), scale=np.float32(0.25))) == repr(QuantActivation(4, scale=0.25))
     assert SignActivation(np.float32(2)).width == 2
+
+
+def test_repr_shows_an_unusual_width():
+    assert repr(SignActivation()) == "SignActivation()"
+    assert repr(copy.deepcopy(SignActivation(0.5))) == "SignActivation(width=0.5)"

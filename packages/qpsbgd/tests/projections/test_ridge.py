@@ -209,3 +209,9 @@ def test_the_default_ridge_stays_a_tensor_when_batches_change_their_size():
         found.append(optimizer.state[layer.weight]["penalty"])
     assert all(isinstance(one, torch.Tensor) for one in found)  # CUDA graphs bring tensors forward
     assert [float(one) for one in found] == pytest.approx([1.0, 3.0, 1.0])
+
+
+def test_inputs_that_are_not_finite_are_not_blamed_on_the_ridge():
+    gram = torch.full((1, 3, 3), float("nan"))
+    with pytest.raises(ValueError, match="the inputs hold NaN or infinite values"):
+        inverse(gram, 1.0, Blocks.of(BinaryLinear(3, 2), None))

@@ -176,3 +176,10 @@ def test_whole_numbers_of_very_different_size_are_proven_exactly():
             solution = make_solver(name).solve(QuboFamily(quadratic, linear[:, None]))
             answer = solution.spins[:, 0].astype(np.int64)
             assert not solution.proven_optimal or (quadratic @ answer + linear) @ answer == least, (trial, name)
+
+
+def test_without_time_nothing_is_decoded(monkeypatch):
+    for phase in ("least_shift", "decode"):
+        monkeypatch.setattr(exact, phase, None)
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
+    assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3

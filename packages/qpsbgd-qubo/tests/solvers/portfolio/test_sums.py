@@ -118,3 +118,11 @@ def test_without_time_numbers_are_added_up_towards_the_target():
     for target in (0.3, -0.3):
         signs = signs_for_sum(numbers, target, np.random.default_rng(0), over)
         assert numbers @ signs == pytest.approx(np.sign(target) * 2.9)
+
+
+def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
+    weights, values = np.arange(1.0, 8), np.full(7, -1.0)
+    for most in (2, 3):
+        monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.MOST_SUMS", most)
+        chosen = Sums(weights, 0.0, values)._item_choices(np.arange(7), 28.0, NEVER)
+        assert len(chosen) == most and chosen[0].tolist() == [1] * 7 and chosen[-1].tolist() == [-1] * 7
