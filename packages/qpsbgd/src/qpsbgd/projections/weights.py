@@ -175,12 +175,13 @@ class Step:
         """The direction, and what to keep: F as the model predicts it after the flips, and c for the next step."""
         flipped = self.blocks.merged(self.spins != self.start, self.weight)
         state = self.state
+        gradient: Any = state.gradient
         if self.wanted:
             after = self.after
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
-            state.gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
-        state.gradient = _rounded(state.gradient, state.step)
+            gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
+        state.gradient = _rounded(gradient, state.step)
         if self.wanted and self.steered:
             counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
             if self.inputs.shards is not None:
@@ -315,8 +316,8 @@ def _rounded(mean: Tensor, step: int) -> Tensor:
     if mean.dtype != torch.float32:
         return mean
     generator = torch.Generator(mean.device).manual_seed(step)
-    shape, kind = mean.shape[1:], {"dtype": torch.int32, "device": mean.device}
-    below = torch.randint(2**16, shape, generator=generator, **kind)  # the part of a float that bfloat16 has not
+    # the part of a float that bfloat16 does not have
+    below = torch.randint(2**16, mean.shape[1:], generator=generator, dtype=torch.int32, device=mean.device)
     return ((mean.view(torch.int32) + below) & ~0xFFFF).view(torch.float32).bfloat16()
 
 
