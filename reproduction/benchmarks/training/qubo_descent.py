@@ -5,10 +5,12 @@
 Tasks are those of training.py, with learned scales where there are no norms, and others of `SMALL`: steps of 64 images
 of SIDE² pixels. Controls: "no-couplings" drops all but the diagonal of A, so that the answer is a sign;
 "real-minimiser" is the sign of w₀ − (A + 10 I)⁻¹ F / c. `energies` are the shares of the best known drop in energy that
-each solver reaches on the same problems, those of some steps of a run by "descent". Writes
-results/qubo_descent.json.
+each solver reaches on the same problems, those of some steps of a run by "descent". "last-phase" is QPSBGD for 90 % of
+the steps, then QuboDescent from its signs. "mnist-pretrained" is an MLP trained with real weights for an epoch, made
+binary by `convert` or `binarize`, and trained for some steps. Writes results/qubo_descent.json.
 """
 
+import copy
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -17,10 +19,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from benchmarks.study import study
-from benchmarks.training.training_parts import accuracy, mnist
+from benchmarks.training.training_parts import accuracy, dense, mnist
 from benchmarks.training.training_tasks import TASKS
+from torch import nn
 
-from qpsbgd import QPSBGD, Bop, QuboDescent, StraightThrough
+from qpsbgd import QPSBGD, Bop, QuboDescent, StraightThrough, binarize, recommend
 from qpsbgd.nn import convert
 from qpsbgd.optim.qubo_descent import default_flips
 from qpsbgd.projections.system import inverse
@@ -67,6 +70,24 @@ def controlled(projection, model, **options):
     return QPSBGD(model, default_flips(model), projection, momentum=0.995, clip=None, relative=False, **options)
 
 
+class LastPhase:
+    """QPSBGD for 90 % of the steps, then QuboDescent from its signs."""
+
+    def __init__(self, model, *, steps, real, flips):
+        first = round(0.9 * steps)
+        self.left, self.optimizer = first, QPSBGD(model, steps=first, real=real)
+        self.then = partial(QuboDescent, model, flips * default_flips(model), steps=steps - first, real=real)
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        self.optimizer.step()
+        self.left -= 1
+        if self.left == 0:
+            self.optimizer = self.then()
+
+
 SOLVERS = {
     **{f"flips-{k}": Descent(max_flips=k, warm=True) for k in (1, 3, 8)},
     "descent": WEIGHT_DESCENT,
@@ -78,6 +99,7 @@ METHODS = {
     **{name: partial(QuboDescent, solver=solver) for name, solver in SOLVERS.items()},
     "window-16": partial(QuboDescent, window=16),
     **{f"flips of {share:g}": partial(QuboDescent, flips=share) for share in (0.0025, 0.005, 0.01, 0.02)},
+    **{f"last-phase, {flips:g}": partial(LastPhase, flips=flips) for flips in (0.01, 0.1)},
     "no-couplings": partial(controlled, Uncoupled()),
     "real-minimiser": partial(controlled, RealMinimiser()),
     **{
@@ -119,11 +141,71 @@ def small_run(make, *, steps, seed):
         return {"score": accuracy(model, others, wanted)}
 
 
+@cache
+def pretrained(seed):
+    """An MLP with real weights after an epoch of MNIST."""
+    x, y, *_ = mnist(False)
+    torch.manual_seed(seed)
+    model = dense([784, 512, 512, 10], linear=nn.Linear, activation=nn.ReLU)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(x) // 100)
+    for rows in torch.randperm(len(x))[: len(x) // 100 * 100].split(100):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+        schedule.step()
+    return model
+
+
+@cache
+def start(name, seed):
+    """A pretrained MLP made binary, and its score."""
+    x, _, others, wanted = mnist(False)
+    model = pretrained(seed)
+    if name == "convert":
+        model = convert(model)
+    elif name == "binarize":
+        model = binarize(model, [*x[:4000].split(500)], first=True, last=True).model
+    with torch.no_grad():
+        return model, accuracy(model.eval(), others, wanted)
+
+
+def from_start(job):
+    """The score of an MLP that was trained with real weights, made binary and trained again, and that before."""
+    name, method = job["method"].split(" + ")
+    x, y, others, wanted = mnist(False)
+    model, before = start(name, job["seed"])
+    model = copy.deepcopy(model).train()
+    optimizer = START_METHODS[method](model, steps=job["budget"], real=True)
+    for rows in torch.randint(len(x), (job["budget"], 100), generator=torch.Generator().manual_seed(job["seed"])):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        score = accuracy(model.eval(), others, wanted)
+        return {"score": score, "before": before, "real": accuracy(pretrained(job["seed"]), others, wanted)}
+
+
+START_METHODS = {
+    **{
+        f"{share:g} of the flips": partial(
+            lambda model, share, **how: QuboDescent(model, share * default_flips(model), **how), share=share
+        )
+        for share in (1, 0.1)
+    },
+    "QPSBGD": QPSBGD,
+    "QPSBGD, 0.1 of the rate": lambda model, steps, **how: QPSBGD(
+        model, 0.1 * recommend(model, steps).lr, relative=True, steps=steps, **how
+    ),
+}
+
+
 def run(job):
     """The row of one run, with the seconds of CPU that it took."""
     torch.set_num_threads(1)
     method, begun = (METHODS | LATENT).get(job["method"]), time.process_time()
-    row = energies(job) if job["method"] == "energies" else trained(job, method)
+    special = {"energies": energies}.get(job["method"], from_start if job["task"] == "mnist-pretrained" else None)
+    row = trained(job, method) if special is None else special(job)
     return job | row | {"cpu_seconds": round(time.process_time() - begun, 1)}
 
 
@@ -181,6 +263,12 @@ JOBS = [
     for seed in range(3)
     for task, budget in BUDGETS.items()
     for method in [*METHODS, *(LATENT if task == "mnist-resnet8" else ()), *(["energies"] if seed == 0 else ())]
+]
+JOBS += [
+    {"task": "mnist-pretrained", "method": f"{name} + {method}", "budget": 200, "seed": seed}
+    for seed in range(3)
+    for name in ("convert", "binarize")
+    for method in START_METHODS
 ]
 
 if __name__ == "__main__":

@@ -7,18 +7,21 @@ from typing import Any
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.recommend import Network
+from qpsbgd.optim.recommend import FEW_NORMS, Network
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.options import BELOW_ONE, NOT_NEGATIVE
 
-DEFAULT_FLIPS = 0.02
-"""Ten layers without norms, where changes add up, need a tenth of it (reproduction/results/qubo_descent.json)."""
+DEFAULT_FLIPS, FREE_LAYERS = 0.02, 3.0
+"""Up to three layers without norms train best with this share; ten, whose changes add up, need a tenth of it
+(reproduction/results/qubo_descent.json)."""
 
 
 def default_flips(params: Layers) -> float:
-    """The share of the weights that flip in a step at the beginning: 0.02, or less where `QPSBGD`'s rate is lowered."""
-    return DEFAULT_FLIPS * Network.of(param_groups(params)).rate_factor
+    """The share of the weights that flip in a step at the beginning: 0.02, or less where there are few norms."""
+    network = Network.of(param_groups(params))
+    lowered = min(1.0, FREE_LAYERS / max(1.0, network.depth(network.trained))) ** 2
+    return DEFAULT_FLIPS * min(lowered, FEW_NORMS if network.few_norms else 1.0)
 
 
 class QuboDescent(QPSBGD):
@@ -31,8 +34,8 @@ class QuboDescent(QPSBGD):
 
     Args:
         params: As for `QPSBGD`.
-        flips: The share of the weights that flip in a step at the beginning; None for 0.02, and less where `recommend`
-            lowers the rate of latent weights.
+        flips: The share of the weights that flip in a step at the beginning; None for 0.02, and less in
+            networks of more than three layers with few norms or none.
         steps: Total number of training steps, over which the share of flips falls to zero by a cosine.
         solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
         window: In each step solve for this many weights per output unit, those whose flips alone gain most, all others

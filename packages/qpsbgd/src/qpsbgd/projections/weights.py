@@ -45,6 +45,9 @@ STEERING = 0.05
 """c ← c · (flips / wanted)^STEERING in every step."""
 FARTHEST = 20.0
 """The largest factor between flips and wanted ones that counts."""
+FIRST_FLIPS = 8.0
+"""Flips for every wanted one in the first step, by the gradient of one batch: more undo what a trained network knows,
+fewer are worse on ten layers."""
 REACHABLE = 1.5
 """Flips that are possible per column for every wanted one: c cannot raise the share above what is possible."""
 
@@ -296,16 +299,20 @@ class Weights(Projection):
 
 
 def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
-    """The mean over columns of the c at which the `wanted` share of their spins gains by flipping alone."""
+    """The mean over columns of the c at which the `wanted` share of their spins gains by flipping alone.
+
+    Where that is less than a spin per column, only `FIRST_FLIPS` times as many columns as are wanted gain.
+    """
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)[:, None]
     ratios = torch.where(diagonal > 0, gains / torch.where(diagonal > 0, diagonal, 1), 0)
     width = ratios.shape[-1]
     limits = ratios.kthvalue(min(width, max(1, round((1 - wanted) * width))), -1).values.clamp(min=0)
-    total = torch.stack([limits.sum(), limits.new_tensor(limits.numel())])
     if inputs.shards is not None:
-        total = inputs.shards.all_gather(total).sum(0)
-    mean = total[0] / total[1]
-    return torch.where(mean > 0, mean, 1)
+        limits = inputs.shards.gather_units(limits.mT.contiguous(), len(inputs.layer.weight))[0]
+    first = limits.mean()
+    if (share := FIRST_FLIPS * wanted * width) < 1:
+        first = torch.maximum(first, limits.flatten().quantile(1 - share))
+    return torch.where(first > 0, first, 1)
 
 
 def _rounded(mean: Tensor, step: int) -> Tensor:
