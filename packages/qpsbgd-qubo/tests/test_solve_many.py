@@ -38,11 +38,6 @@ def test_many_problems_of_any_form_are_answered_as_one_by_one_and_in_order(solve
     assert solve_many([]) == []
 
 
-def test_all_may_be_maximised():
-    problems = unlike_problems(3)
-    assert values(solve_many(problems, maximize=True)) == [solve(each, maximize=True).value for each in problems]
-
-
 def test_a_wrong_problem_is_refused_before_any_search():
     with pytest.raises(TypeError, match="a problem must be"):
         solve_many([{("a", "a"): 1}, 3])
@@ -117,3 +112,8 @@ def test_joblib_runs_the_searches_on_a_local_dask_cluster():
     assert values(answers) == values(solve_many(problems, solver="exact"))
     with pytest.raises(TypeError, match="gets all of them together"):
         solve_many(problems, solver=chip(), parallel=joblib.Parallel())
+
+
+def test_all_may_be_maximised():
+    problems = unlike_problems(3)
+    assert values(solve_many(problems, maximize=True)) == [solve(each, maximize=True).value for each in problems]

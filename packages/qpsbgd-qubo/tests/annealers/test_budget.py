@@ -76,18 +76,6 @@ def solver_of(cache):
     return made
 
 
-def test_a_sampler_made_of_a_solver_counts_across_reads_and_calls(solver_of):
-    service = Service()
-    solver = solver_of(service, max_qpu_seconds=4.5 * PRICE)
-    sampler, bqm = FamilySampler(solver), FAMILY.to_bqm(0)
-    assert len(sampler.sample(bqm, num_reads=3)) == 3
-    sampler.sample(bqm)
-    with pytest.raises(BudgetSpent):
-        sampler.sample(bqm)
-    assert service.taken == solver.submissions == 4
-    assert solver.qpu_seconds == pytest.approx(4 * PRICE)
-
-
 def test_reads_that_pass_the_limit_together_are_refused_before_the_first_is_paid(solver_of):
     service = Service()
     with pytest.raises(BudgetSpent, match="nothing was sent"):

@@ -187,17 +187,6 @@ def test_every_column_is_on_exactly_one_sheet_and_tiles_share_no_qubits(cache):
         assert all(len(tile.lengths) == sizes[c] for c, tile in zip(sheet.columns, sheet.tiles, strict=True))
 
 
-def test_spare_tiles_serve_columns_again_but_not_more_often_than_allowed(cache):
-    chip = Chip.of(mock())
-    tilings = {10: tiles_of(chip, 10, folder=cache)}
-    (alone,) = pack([10, 10], tilings)
-    (thrice,) = pack([10, 10], tilings, copies=3)
-    (full,) = pack([10, 10], tilings, copies=1000)
-    assert alone.columns == (0, 1)
-    assert sorted(thrice.columns) == [0, 0, 0, 1, 1, 1]
-    assert len(full.columns) == len(tilings[10])
-
-
 def chip_energy(problem_fields, problem_couplings, edges, spins):
     return problem_fields @ spins + problem_couplings @ (spins[edges[:, 0]] * spins[edges[:, 1]])
 

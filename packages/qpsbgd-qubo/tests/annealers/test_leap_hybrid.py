@@ -94,13 +94,6 @@ def test_the_least_time_grows_evenly_between_the_services_figures():
     assert solver.estimate([(1, 1), (50, 1)]).submissions == 1
 
 
-def test_a_time_limit_below_the_least_is_raised_to_it():
-    sampler = mocks.Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
-    for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
-        leap.LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
-        assert sampler.sent[-1][1] == pytest.approx(sent, abs=0.01)
-
-
 def test_problems_that_were_taken_count_although_their_answer_failed():
     class Broken(mocks.Service):
         def sample(self, bqm, **parameters):

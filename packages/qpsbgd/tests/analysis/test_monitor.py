@@ -1,5 +1,4 @@
 import copy
-import pickle
 
 import pytest
 import torch
@@ -228,20 +227,6 @@ def test_layers_without_a_gradient_are_not_reported(kind):
         model[0].weight.requires_grad_(False)
         train(model, optimizer, range(1))
     assert [one.layer for one in seen] == ["2"]
-
-
-@pytest.mark.parametrize("kind", ["spins", "proxquant"])
-def test_copies_of_a_watched_optimiser_are_not_watched(kind):
-    model, seen = small_model(), []
-    optimizer = MAKERS[kind](model)
-    with Monitor(model, optimizer, seen.extend):
-        train(model, optimizer, range(1))
-        for copied, other in (copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))):
-            train(copied, other, range(1, 3))
-        assert len(seen) == 2
-        train(model, optimizer, range(1, 3))
-    assert len(seen) == 6
-    assert_equal_state(model, copied)
 
 
 def test_groups_that_come_later_are_reported_and_a_part_of_a_model_can_be_watched():

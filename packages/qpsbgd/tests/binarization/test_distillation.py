@@ -143,16 +143,6 @@ def test_a_loader_that_ends_too_early_is_an_error(student, teacher, batches):
         distill(student, teacher, Once(), steps=10)
 
 
-def test_another_optimiser_can_do_it(student, teacher, batches):
-    before = [layer.weight.clone() for layer in student.modules() if isinstance(layer, BinaryLayer)]
-    seen = []
-    optimizer = BinaryConnect(student, 0.01, relative=True, real=False)
-    distill(student, teacher, batches, steps=3, optimizer=optimizer, progress=lambda *shown: seen.append(shown))
-    after = [layer.weight for layer in student.modules() if isinstance(layer, BinaryLayer)]
-    assert all(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
-    assert [count for count, _ in seen] == [1, 2, 3]
-
-
 def test_losses_are_those_of_their_formulas():
     wanted, outputs = torch.tensor([[1.0, 0.0], [3.0, 0.0]]), torch.tensor([[1.0, 1.0], [3.0, 0.0]])
     assert relative_error(outputs, wanted) == 0.5  # 1 / (1 + 1)
@@ -209,3 +199,13 @@ def test_what_cannot_be_distilled_is_refused(student, teacher, batches):
         distill(student, teacher, batches, layers=["blocks"])
     with pytest.raises(ValueError, match="needs batches"):
         distill(student, teacher, [])
+
+
+def test_another_optimiser_can_do_it(student, teacher, batches):
+    before = [layer.weight.clone() for layer in student.modules() if isinstance(layer, BinaryLayer)]
+    seen = []
+    optimizer = BinaryConnect(student, 0.01, relative=True, real=False)
+    distill(student, teacher, batches, steps=3, optimizer=optimizer, progress=lambda *shown: seen.append(shown))
+    after = [layer.weight for layer in student.modules() if isinstance(layer, BinaryLayer)]
+    assert all(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert [count for count, _ in seen] == [1, 2, 3]

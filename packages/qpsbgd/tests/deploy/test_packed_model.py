@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd.deploy import PackedModel, load_packed, pack
+from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation, convert
 
 
@@ -222,13 +222,3 @@ def test_inference_does_not_load_torch(dense, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 9)", done.stderr
-
-
-def test_steps_are_planned_once_per_shape(monkeypatch, network_of):
-    network = network_of("convolutions")
-    model, made = pack(network.model, input_shape=network.packed_shape), []
-    plan = PackedModel._planned
-    monkeypatch.setattr(PackedModel, "_planned", lambda self, shape: made.append(shape) or plan(self, shape))
-    for rows in (network.inputs, network.inputs[:3], network.inputs):
-        model(rows)
-    assert len(made) == 1

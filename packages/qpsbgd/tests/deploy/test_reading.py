@@ -5,8 +5,7 @@ from graph_networks import trained
 from torch import nn
 
 from qpsbgd.deploy import pack
-from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_runtime.unit_operations import Threshold
+from qpsbgd.nn import BinaryConv1d, BinaryLinear, QuantActivation, SignActivation
 
 
 class Layer(nn.Module):
@@ -149,27 +148,6 @@ def test_something_that_is_not_a_model_is_refused():
         pack({"weight": torch.zeros(3)})
 
 
-def test_units_with_a_norm_of_negative_weight_are_flipped():
-    model = nn.Sequential(SignActivation(), BinaryLinear(8, 3, gain=1), nn.BatchNorm1d(3, eps=0), SignActivation())
-    with torch.no_grad():
-        model[2].weight.copy_(torch.tensor([1.0, -1.0, 0.0]))
-        model[2].running_mean.fill_(2.5)
-        model[2].bias.copy_(torch.tensor([0.0, 0.0, -1.0]))
-    found = next(one for one in pack(model).operations if isinstance(one, Threshold))
-    assert found.flipped.tolist() == [False, True, False]
-    assert found.levels.tolist() == [3, 3, 9]  # at least 3, below 3, never
-
-
-def test_pools_stay_where_a_norm_of_negative_weight_allows():
-    def kinds(*layers):
-        packed = pack(nn.Sequential(SignActivation(), BinaryConv2d(1, 2, 2), *layers, SignActivation()))
-        return [type(one).__name__ for one in packed.operations][2:-1]
-
-    assert kinds(nn.MaxPool2d(2), nn.BatchNorm2d(2)) == ["MaxPool", "Threshold"]
-    assert kinds(nn.BatchNorm2d(2), nn.MaxPool2d(2)) == ["Threshold", "MaxPool"]
-    assert kinds(nn.BatchNorm2d(2), nn.MaxPool2d(2), nn.BatchNorm2d(2)) == ["Scale", "MaxPool", "Scale", "Sign"]
-
-
 SIGN, QUANT, POOL, ROW, CONV = SignActivation(), QuantActivation(), nn.MaxPool1d(2), nn.Flatten(), BinaryConv1d(4, 3, 2)
 
 
@@ -234,17 +212,3 @@ def test_a_model_with_other_arguments_is_packed_with_their_defaults():
         ValueError, match=r"takes one input, but it takes mask, too|must take one input.* takes mask, too"
     ):
         pack(Needing())
-
-
-def test_sizes_types_and_places_are_known_while_a_model_is_read():
-    class Asking(Layer):
-        def forward(self, x):
-            x = self.layer(x)
-            assert x.ndim == x.dim() == 3 and x.dtype == torch.float32 and x.device.type == "cpu"
-            assert x.shape[1:] == (5, 4) and x.size(-1) == 4 and x.size()[1] == 5 and not x.is_cuda
-            return x.reshape(x.size(0), x.size(1) * x.size(2))
-
-    model, inputs = Asking(), torch.randn(3, 5, 4)
-    np.testing.assert_allclose(
-        pack(model, input_shape=(5, 4))(inputs.numpy()), model(inputs).detach().numpy(), atol=1e-6
-    )

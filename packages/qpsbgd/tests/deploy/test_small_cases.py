@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
@@ -16,17 +15,6 @@ from qpsbgd_runtime.unit_operations import Requantize
 
 def rows(shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-@needs_compiler
-def test_two_outputs_of_whole_numbers_have_offsets_of_their_own_in_c(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Sequential(SignActivation(), BinaryLinear(9, 2, bias=True)).eval()
-    with torch.no_grad():
-        model[1].bias.copy_(torch.tensor([3.0, -2.0]))
-    source = to_c(model, tmp_path)
-    _, found = results(built(source), rows((6, 9)).numpy())
-    np.testing.assert_allclose(found * output_step(source), model(rows((6, 9))).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("activation", "included"), [(nn.ReLU(), False), (nn.Sigmoid(), True)])

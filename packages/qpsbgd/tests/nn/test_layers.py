@@ -177,18 +177,6 @@ def test_signs_are_exactly_one_and_pass_gradients_straight_through(dtype):
     assert torch.equal(torch.autograd.grad(signs, latent, grads)[0], grads)
 
 
-def test_a_layer_can_be_mapped_over():
-    layer, x = BinaryLinear(4, 3), torch.randn(5, 2, 4)
-    assert torch.equal(torch.func.vmap(layer)(x), layer(x))
-    stacked = torch.randn(6, 3, 4)
-    outputs = torch.func.vmap(lambda weight: torch.func.functional_call(layer, {"weight": weight}, x))(stacked)
-    assert outputs.shape == (6, 5, 2, 3)
-    grads = torch.func.vmap(torch.func.grad(lambda weight, row: (sign(weight) @ row).sum()), in_dims=(None, 0))(
-        layer.weight, torch.randn(7, 4)
-    )
-    assert grads.shape == (7, 3, 4)
-
-
 def test_attention_that_would_read_latent_weights_is_refused():
     attention = nn.MultiheadAttention(8, 2)
     attention.out_proj = BinaryLinear(8, 8)
@@ -270,17 +258,6 @@ def test_every_optimiser_trains_all_planes_of_a_layer(make):
     torch.manual_seed(0)
     start = BinaryLinear(12, 4, bits=2)
     assert (layer.binary_weight != start.binary_weight).any(2).any(0).all()
-
-
-@pytest.mark.parametrize("make", [lambda: BinaryLinear(5, 3, bits=2), lambda: BinaryConv2d(2, 3, 3, padding=1)])
-def test_layers_compute_in_half_precision_where_asked_for(make):
-    layer = make()
-    x = inputs()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert layer(x).dtype == torch.bfloat16
-        torch.testing.assert_close(layer(x).float(), layer(x.float()).float())
-    torch.testing.assert_close(layer(x), layer.bfloat16()(x.bfloat16()).float(), rtol=0.05, atol=0.05)
-    assert layer.weight.dtype == torch.bfloat16
 
 
 def test_torch_fx_traces_a_model_with_the_layer_as_one_node_that_is_trained():

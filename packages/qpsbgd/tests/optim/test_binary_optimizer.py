@@ -26,17 +26,6 @@ def test_the_real_optimiser_is_an_adam_on_all_that_is_left():
     assert claimed(sgd) == [model[1].weight, model[1].bias] and type(sgd) is torch.optim.SGD
 
 
-def test_a_real_optimiser_with_nothing_to_train_does_nothing():
-    model = nn.Sequential(BinaryLinear(4, 3), nn.ReLU(), BinaryLinear(3, 2))
-    real = real_optimizer(model, QPSBGD(model), lr=0.1)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, 10)
-    model(torch.randn(8, 4)).sum().backward()
-    real.step()
-    schedule.step()
-    real.zero_grad()
-    real.load_state_dict(real.state_dict())
-
-
 def test_parameters_with_exactly_one_optimiser_pass():
     model = model_with_bias()
     real = [p for name, p in model.named_parameters() if name not in ("0.weight", "2.weight")]

@@ -174,14 +174,6 @@ def test_a_group_has_the_momentum_of_its_own_projection_and_length():
     assert given.param_groups[0]["momentum"] == 0.5
 
 
-def test_a_loaded_state_keeps_its_momentum():
-    model = residual(2)
-    state = QPSBGD(model, steps=10_000, real=True).state_dict()
-    short = QPSBGD(model, steps=100, real=True)
-    short.load_state_dict(state)
-    assert short.param_groups[0]["momentum"] == 0.9
-
-
 @pytest.mark.parametrize("steps", [0, -3, 2.5, "many"])
 def test_a_length_that_is_none_is_refused_before_anything_depends_on_it(steps):
     model = residual(2)

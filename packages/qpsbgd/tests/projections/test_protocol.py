@@ -78,17 +78,6 @@ def test_groups_that_name_a_projection_share_one_object_and_take_its_momentum():
     assert both.param_groups[0]["projection"] is both.param_groups[1]["projection"]
 
 
-def test_a_group_that_is_added_later_has_the_solver_that_was_set_meanwhile():
-    model = small_model()
-    optimizer = QPSBGD(model[0], projection="spins")
-    optimizer.solver = "exact"
-    optimizer.add_param_group({"params": model[2]})
-    assert optimizer.param_groups[0]["projection"] is optimizer.param_groups[1]["projection"]
-    named = small_model()
-    optimizer.add_param_group({"params": named, "projection": "spins"})
-    assert optimizer.param_groups[2]["projection"] is optimizer.param_groups[0]["projection"]
-
-
 def test_a_system_that_cannot_be_factorised_names_its_layer(monkeypatch):
     layer = BinaryLinear(3, 2)
     optimizer = QPSBGD(layer, projection=Ridge(delta=1e-30))

@@ -1,6 +1,5 @@
 import copy
 import sys
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -52,14 +51,6 @@ def test_a_sampler_may_answer_in_any_order_and_vartype(answer):
     assert_close(solution.energies, lowest_energies(family))
     assert solution.stats["sampler"] == "Own"
     assert not solution.proven_optimal.any()
-
-
-def test_a_composed_sampler_is_taken():
-    composed = dimod.TrackingComposite(
-        dimod.StructureComposite(dimod.ExactSolver(), range(6), combinations(range(6), 2))
-    )
-    family = random_family(6, 2, 5, dtype=np.float64)
-    assert_close(Dimod(composed).solve(family).energies, lowest_energies(family))
 
 
 def test_a_sampler_that_loses_variables_is_reported():

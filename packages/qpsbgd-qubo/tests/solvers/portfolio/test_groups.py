@@ -114,24 +114,6 @@ def test_the_shortest_tour_is_found(n):
     assert stats["rounds"] <= 15
 
 
-def test_a_graph_is_coloured_as_well_as_possible():
-    problem, bits, edges = colouring(nodes=7)
-    spins, _, _ = Portfolio(rounds=10).answer(problem)
-    ends = np.array(edges)
-    colours = np.array(list(itertools.product(range(3), repeat=7)))
-    least = (colours[:, ends[:, 0]] == colours[:, ends[:, 1]]).sum(1).min()
-    assert problem.energy(spins[:, 0]) == pytest.approx(least)
-    assert ((spins[bits, 0] > 0).sum(1) == 1).all()
-
-
-def test_a_search_within_groups_stops_when_it_is_told_to():
-    problem, _ = tour(9)
-    groups, stop = groups_of(problem), np.ones(1, np.uint8)
-    spins = groups.anneal(None, hot=0.3, sweeps=10**6, seed=0, stop=stop)
-    assert ((spins.reshape(9, 9) > 0).sum(1) == 1).all()
-    assert np.array_equal(groups.tabu_search(spins, sweeps=10**6, seed=0, stop=stop), spins)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_edges_of_an_independent_set_are_not_taken_for_one_hot_groups(seed):
     generator = np.random.default_rng(0)

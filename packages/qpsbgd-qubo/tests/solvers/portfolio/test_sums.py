@@ -113,13 +113,6 @@ def test_a_sum_out_of_time_is_still_an_answer():
     assert set(np.abs(spins)) == {1}
 
 
-def test_without_time_numbers_are_added_up_towards_the_target():
-    numbers, over = np.array([0.5, -0.4, 2.0]), np.ones(1, np.uint8)
-    for target in (0.3, -0.3):
-        signs = signs_for_sum(numbers, target, np.random.default_rng(0), over)
-        assert numbers @ signs == pytest.approx(np.sign(target) * 2.9)
-
-
 def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
     weights, values = np.arange(1.0, 8), np.full(7, -1.0)
     for most in (2, 3):

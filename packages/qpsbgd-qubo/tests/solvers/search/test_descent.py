@@ -66,12 +66,6 @@ def test_the_seed_alone_decides_the_answer(solver):
     assert not all(np.array_equal(other, first) for other in others)
 
 
-def test_few_spins_are_searched_with_tabu_without_running_out_of_moves():
-    for n in range(1, 9):
-        family = random_family(n, 3, 5, dtype=np.float64)
-        assert_close(Descent(tabu=60).solve(family).energies, lowest_energies(family))
-
-
 def test_a_search_that_is_stopped_keeps_its_spins():
     family = random_family(60, 4, 30, scale=0.1)
     with deadline(0) as passed:
