@@ -1,6 +1,8 @@
 """Planes that layers compute together: the same as alone, and never those of earlier weights."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -17,7 +19,6 @@ from qpsbgd.nn.layers import label_layers
 def device(request, monkeypatch):
     """A device on which layers share kernels: a GPU, or the processor for once."""
     monkeypatch.setattr(planes, "DEVICES", {"cpu", "cuda"})
-    planes.STALE.clear()
     return request.param
 
 
@@ -68,16 +69,15 @@ def test_planes_computed_together_are_those_of_the_weights_of_now(device, option
             model.load_state_dict(other.state_dict())
 
 
-def test_the_layers_of_a_network_are_computed_at_the_first_call(device):
+def test_the_first_call_computes_the_planes_of_all_layers_that_gradients_have_reached(device):
     model, x = network(scale="magnitude").to(device), torch.randn(5, 3, 8, 8, device=device)
     gradients(model, x)
     layers = [layer for layer in model if hasattr(layer, "weight")]
-    assert all(layer.planes is None for layer in layers)
-    layers[0](x)
-    assert all(layer.planes is not None for layer in layers)
-    values = [layer.planes.values for layer in layers]
-    model(x)  # the weights are the same
-    assert all(layer.planes.values is value for layer, value in zip(layers, values, strict=True))
+    values = [planes.planes_of(layer) for layer in layers]
+    assert len({value.grad_fn for value in values}) == 1
+    assert all(planes.planes_of(layer) is value for layer, value in zip(layers, values, strict=True))
+    gradients(model, x)
+    assert not any(planes.planes_of(layer) is value for layer, value in zip(layers, values, strict=True))
 
 
 def test_training_goes_the_same_way_with_and_without_shared_planes(device, monkeypatch):
@@ -103,16 +103,28 @@ def test_planes_are_in_the_type_of_autocast(device):
     with torch.autocast(device, torch.bfloat16):
         model(x).float().square().mean().backward()
         model(x)
-    assert model[0].planes.values.dtype == torch.bfloat16 and model[0].weight.grad.dtype == torch.float32
-    model(x)
-    assert model[0].planes.values.dtype == torch.float32
+        assert planes.planes_of(model[0]).dtype == torch.bfloat16
+    assert model[0].weight.grad.dtype == torch.float32
+    assert planes.planes_of(model[0]).dtype == torch.float32
 
 
-def test_copies_and_dead_networks_keep_nothing(device):
+def test_copies_share_nothing_with_the_model_and_models_are_freed(device):
     model, x = network().to(device), torch.randn(5, 3, 8, 8, device=device)
-    model(x)
-    assert copy.deepcopy(model)[0].planes is None
     gradients(model, x)
-    assert len(planes.STALE) == 4
+    model(x)
+    layers = [layer for layer in copy.deepcopy(model) if hasattr(layer, "weight")]
+    assert all(layer.shared is layers[0].shared for layer in layers) and layers[0].shared is not model[0].shared
+    weight = weakref.ref(model[0].weight)
+    gc.disable()
     del model
-    assert len(planes.STALE) == 0
+    gc.enable()
+    assert weight() is None
+
+
+def test_frozen_and_unused_layers_get_no_gradients(device):
+    model, x = network(scale="magnitude").to(device), torch.randn(5, 3, 8, 8, device=device)
+    gradients(model, x)
+    model[0].weight.requires_grad_(False)
+    model.zero_grad()
+    model[2](model[0](x)).sum().backward()
+    assert model[0].weight.grad is None and model[2].weight.grad is not None and model[5].weight.grad is None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from qpsbgd.nn.known_layers import KNOWN, watched
-from qpsbgd.nn.planes import STALE, ModelKey, Planes, magnitudes, planes_of, scaled_signs
+from qpsbgd.nn.planes import SharedPlanes, magnitudes, planes_of, scaled_signs
 from qpsbgd.nn.straight_through import sign
 from qpsbgd.nn.tape import MomentTape, Tape
 from qpsbgd_qubo.options import Number
@@ -57,7 +57,7 @@ class BinaryLayer(nn.Module, ABC):
             uses the binary ones.
         tape: Where the layer records moments of its inputs, or rows and output gradients, for an optimiser, in training
             mode only.
-        planes: ±1 or ± its scales, computed together with those of the layers of its model (see planes.py).
+        shared: Where the layers of a model compute their signs together; None if alone.
         label: Its path in the model, such as "blocks.3.conv1", for messages; empty if unknown.
     """
 
@@ -95,8 +95,7 @@ class BinaryLayer(nn.Module, ABC):
         self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
         self.latent_forward = False
         self.tape: MomentTape | Tape | None = None
-        self.planes: Planes | None = None
-        self.model_key: ModelKey | None = None
+        self.shared: SharedPlanes | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(shape, **kind))
@@ -242,11 +241,6 @@ class BinaryLayer(nn.Module, ABC):
         assert self.plane_scales is not None
         return scaled_signs(self.weight.detach(), self._outer(self.plane_scales))
 
-    def expire_planes(self) -> None:
-        """Weights may have other values when the layer is called again."""
-        self.planes = None
-        STALE.add(self)
-
     def _outer(self, scales: Tensor) -> Tensor:
         """Scales (m, bits) in a shape that goes with `weight`; not the other way round, which small networks feel."""
         outer = scales.shape if self.bits > 1 else scales.shape[:1]
@@ -318,7 +312,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
-        return {**self.__dict__, "tape": None, "planes": None}
+        return {**self.__dict__, "tape": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -332,10 +326,10 @@ def saved_options(mark: Tensor) -> dict[str, Any]:
 
 def label_layers(model: nn.Module) -> None:
     """Tell the binary layers of a model their paths in it, by which messages then name them, and that they are one."""
-    key = ModelKey()
+    shared = SharedPlanes()
     for name, module in model.named_modules():
         if isinstance(module, BinaryLayer):
-            module.label, module.model_key = name or module.label, key if name else module.model_key or key
+            module.label, module.shared = name or module.label, shared
 
 
 def traced(module: nn.Module, x: Any) -> Any:

@@ -1,14 +1,14 @@
-"""The signs ±1 of all layers at once: on a GPU launching a kernel takes longer than the kernel.
+"""The signs ±1 of all layers of a model at once: on a GPU launching a kernel takes longer than the kernel.
 
-After a backward pass the first layer of a model that is called computes the planes of all its layers that the pass has
-reached, in a few kernels instead of several per layer. They serve until a backward pass reaches the layer.
+After a backward pass the first layer that is called computes the planes of every layer that the pass has reached, in a
+few kernels instead of several per layer, and as one node of the graph. They serve until a backward pass reaches it.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,81 +21,108 @@ if TYPE_CHECKING:
 
 DEVICES = {"cuda"}
 """Types of devices on which layers share kernels."""
-STALE: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
-"""Layers that a backward pass has reached since their planes were computed."""
-
-
-class ModelKey:
-    """What the layers of one model share, and those of its copy another."""
-
-
-@dataclass(frozen=True)
-class Planes:
-    """A layer's planes, and what they were computed from."""
-
-    values: Tensor
-    weight: Tensor
-    version: int
-    stream: int
-    """Another stream could read them before they are written."""
-
-    def of(self, weight: Tensor, dtype: torch.dtype, stream: int) -> bool:
-        """Whether they are those of this weight as it is now, in this type and on this stream."""
-        same = self.weight is weight and self.version == weight._version
-        return same and self.values.dtype == dtype and self.stream == stream
 
 
 def planes_of(layer: BinaryLayer) -> Tensor:
     """The planes of a layer, in the shape of its weight; the gradient passes straight through."""
-    weight = layer.weight
-    if not _shares(layer):
+    weight, shared = layer.weight, layer.shared
+    if shared is None or weight.device.type not in DEVICES or not _shareable(layer, weight) or not _by_steps(weight):
         return straight_through(layer.plane_values(), weight, layer.unit)
-    stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
-    dtype = _dtype(layer)
-    if layer.planes is None or not layer.planes.of(weight, dtype, stream):
-        others = [
-            other for other in STALE if other.model_key is layer.model_key and other.weight.device == weight.device
-        ]
-        layers = {layer, *filter(_shares, others)}
-        _compute(layers, stream)
-        STALE.difference_update(layers)
-    assert layer.planes is not None
-    return straight_through(layer.planes.values, weight, layer.unit, layer.expire_planes)
+    return shared.planes_of(layer, weight)
 
 
-def _shares(layer: BinaryLayer) -> bool:
-    """Whether a layer's planes may be computed with others': in training, eagerly, from a weight that is all here."""
-    weight = layer.weight
-    if weight.device.type not in DEVICES or not layer.training or not torch.is_grad_enabled() or transformed():
-        return False
-    if weight.is_cuda and torch.cuda.is_current_stream_capturing():  # a graph must not keep the planes of one step
-        return False
-    return type(weight) is nn.Parameter and weight.requires_grad and weight.is_contiguous()
+class SharedPlanes:
+    """The planes of the layers of one model; a copy of the model starts without."""
+
+    def __init__(self) -> None:
+        self._planes: dict[int, tuple[Tensor, Tensor, int]] = {}  # by layer: planes, the weight, its version
+        self._circumstances: tuple[int, torch.dtype | None] | None = None
+        self._reached: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
+
+    def __reduce__(self) -> tuple[type[SharedPlanes], tuple[()]]:
+        return SharedPlanes, ()
+
+    def planes_of(self, layer: BinaryLayer, weight: Tensor) -> Tensor:
+        """The planes of a layer of the model."""
+        device = weight.device
+        stream = torch._C._cuda_getCurrentRawStream(device.index) if weight.is_cuda else 0  # another could be too early
+        autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+        if self._circumstances != (stream, autocast):
+            self._planes, self._circumstances = {}, (stream, autocast)
+        planes, of, version = self._planes.get(id(layer), (weight, None, 0))
+        if of is weight and version == weight._version:
+            return planes
+        others = (other for other in self._reached if other is not layer and _shareable(other, other.weight))
+        layers = [layer, *(other for other in others if other.weight.device == device)]
+        weights = [other.weight for other in layers]
+        values = _Planes.apply(self, layers, autocast, *weights)  # type: ignore[no-untyped-call]
+        for other, value, own in zip(layers, values, weights, strict=True):
+            self._planes[id(other)] = value, own, own._version
+        self._reached.clear()
+        return self._planes[id(layer)][0]
+
+    def reached_by_gradients(self, layers: Sequence[BinaryLayer]) -> None:
+        """The weights of these layers may have other values when a layer is called again."""
+        self._planes = {}
+        self._reached.update(layers)
 
 
-def _dtype(layer: BinaryLayer) -> torch.dtype:
-    """What the layer computes in: that of autocast where planes are rounded to it anyway."""
-    kind = layer.weight.device.type
-    rounded = layer.bits == 1 and layer.scale is None and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if rounded else layer.weight.dtype
+def _shareable(layer: BinaryLayer, weight: Tensor) -> bool:
+    """Whether a layer's planes may be computed with others': in training, and the weight is all here."""
+    return layer.training and type(weight) is nn.Parameter and weight.requires_grad and weight.is_contiguous()
 
 
-def _compute(layers: set[BinaryLayer], stream: int) -> None:
-    """The planes of these layers, those with rows of one length together."""
-    alike: dict[Any, list[BinaryLayer]] = defaultdict(list)
-    for layer in layers:
-        row = layer.weight[0].numel() // layer.bits
-        alike[row, layer.bits, layer.unit is None, layer.weight.dtype, _dtype(layer)].append(layer)
-    for (row, bits, plain, _, dtype), members in alike.items():
-        weights = torch.cat([layer.weight.detach().view(-1, bits, row) for layer in members])
-        if plain:
-            values = sign(weights)
-        else:
-            units = torch.cat([layer.unit.expand(len(layer.weight)) for layer in members if layer.unit is not None])
-            values = scaled_signs(weights, magnitudes(weights, units[:, None], members[0].coefficients)[..., None])
-        parts = torch.split(values.to(dtype), [len(layer.weight) for layer in members])
-        for layer, part in zip(members, parts, strict=True):
-            layer.planes = Planes(part.view(layer.weight.shape), layer.weight, layer.weight._version, stream)
+def _by_steps(weight: Tensor) -> bool:
+    """Whether passes run now, with gradients, in this process alone.
+
+    A CUDA graph must not keep the planes of one step. Several processes exchange the gradients of every layer as soon
+    as they are there, not those of all layers at the end.
+    """
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    captured = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.is_grad_enabled() and alone and not captured and not transformed()
+
+
+class _Planes(torch.autograd.Function):
+    """The planes of layers from their weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, shared: SharedPlanes, layers: list[BinaryLayer], autocast: torch.dtype | None, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.shared, ctx.layers = weakref.ref(shared), [weakref.ref(layer) for layer in layers]
+        ctx.units = [layer.unit for layer in layers]
+        ctx.set_materialize_grads(False)
+        alike: dict[Any, list[int]] = defaultdict(list)
+        for place, (layer, weight) in enumerate(zip(layers, weights, strict=True)):
+            row = weight[0].numel() // layer.bits
+            rounded = layer.bits == 1 and layer.scale is None  # what autocast would round to its type anyway
+            dtype = autocast if rounded and autocast else weight.dtype
+            alike[row, layer.bits, layer.unit is None, weight.dtype, dtype].append(place)
+        values = list(weights)
+        for (row, bits, plain, _, dtype), places in alike.items():
+            rows = torch.cat([weights[place].view(-1, bits, row) for place in places])
+            if plain:
+                signs = sign(rows)
+            else:
+                units = torch.cat([ctx.units[place].expand(len(weights[place])) for place in places])
+                scales = magnitudes(rows, units[:, None], layers[places[0]].coefficients)
+                signs = scaled_signs(rows, scales[..., None])
+            parts = torch.split(signs.to(dtype), [len(weights[place]) for place in places])
+            for place, part in zip(places, parts, strict=True):
+                values[place] = part.view(weights[place].shape)
+        return tuple(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        shared, layers = ctx.shared(), [layer() for layer in ctx.layers]
+        if shared is not None:
+            shared.reached_by_gradients(
+                [layer for layer, grad in zip(layers, grads, strict=True) if layer is not None and grad is not None]
+            )
+        # A product with one element, not with a scalar, has the unit's precision.
+        pairs = zip(grads, ctx.units, strict=True)
+        return None, None, None, *(g if g is None or unit is None else g * unit.reshape(1) for g, unit in pairs)
 
 
 def magnitudes(weights: Tensor, unit: Tensor, coefficients: tuple[float, ...]) -> Tensor:

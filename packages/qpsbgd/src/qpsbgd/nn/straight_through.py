@@ -1,6 +1,5 @@
 """Signs and scaled signs whose gradient passes straight through to the latent weights."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,12 +22,10 @@ def transformed() -> bool:
     )
 
 
-def straight_through(
-    values: Tensor, latent: Tensor, unit: Tensor | None = None, reached: Callable[[], Any] | None = None
-) -> Tensor:
-    """`values`, with the gradient of `latent`, or of unit · latent; a backward pass calls `reached`."""
+def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
+    """`values`, with the gradient of `latent`, or of unit · latent."""
     # A tracer runs with gradients and without, and must see the same; in forward mode, tangents come without
-    # `requires_grad`. Compiled code branches on `requires_grad`.
+    # `requires_grad`. Compiled code may ask for it.
     by_operations = transformed()
     if not (latent.requires_grad or (by_operations and not torch.compiler.is_compiling())):
         return values
@@ -36,7 +33,7 @@ def straight_through(
         # Exactly values + 0. Plain operations, unlike an autograd function, can be traced, saved and vectorised.
         through = latent if unit is None else unit * latent
         return values + (through - through.detach())
-    return _StraightThrough.apply(values, latent, unit, reached)  # type: ignore[no-untyped-call]
+    return _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -46,17 +43,14 @@ class _StraightThrough(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, latent: Tensor, unit: Tensor | None, reached: Any) -> Tensor:
-        ctx.unit, ctx.reached = unit, reached
+    def forward(ctx: Any, values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
+        ctx.unit = unit
         return values.view_as(values)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
-        if ctx.reached is not None:
-            ctx.reached()
-        # A product with one element, not with a scalar, has the unit's precision.
-        return None, grad if ctx.unit is None else grad * ctx.unit.reshape(1), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, grad if ctx.unit is None else grad * ctx.unit, None
 
     @staticmethod
-    def jvp(ctx: Any, _: Any, tangent: Tensor, *__: Any) -> Tensor:
+    def jvp(ctx: Any, _: Any, tangent: Tensor, __: Any) -> Tensor:
         return tangent.view_as(tangent) if ctx.unit is None else tangent * ctx.unit
