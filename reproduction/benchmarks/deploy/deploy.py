@@ -99,7 +99,7 @@ def c_inputs(rows, network, source):
     """Images as the C code takes them: real numbers, their signs, or integers that count a step."""
     if not source.integer:
         return rows
-    first = next((one for one in network.operations[:2] if isinstance(one, Quantize)), None)
+    first = next((operation for operation in network.operations[:2] if isinstance(operation, Quantize)), None)
     if first is None:
         return np.where(rows >= 0, 1, -1).astype(np.int8)
     steps = first.steps
@@ -133,7 +133,7 @@ def measured(name, folder):
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
     graph, run = session(folder / "bits.onnx"), c_function(source)
-    found = {
+    classes = {
         "packed": classes_of(load_packed(folder / "net.safetensors")),
         "C": np.array([run(row.ctypes.data) for row in c_inputs(images.numpy(), packed, source)]),
         "ONNX": classes_of(lambda part: graph.run(None, {"input": part})[0]),
@@ -144,7 +144,7 @@ def measured(name, folder):
         "trained_on": NETWORKS[name][1],
         "test_accuracy": float(np.mean(theirs == labels.numpy())),
         "images": len(theirs),
-        "other_classes": {target: int((theirs != ours).sum()) for target, ours in found.items()},
+        "other_classes": {target: int((theirs != ours).sum()) for target, ours in classes.items()},
         "bytes": {
             "float32 parameters": 4 * sum(p.numel() for p in model.parameters()),
             **{what: (folder / file).stat().st_size for what, file in files.items()},
@@ -173,7 +173,7 @@ def programs(name, folder, batch):
     packed, graph = load_packed(folder / "net.safetensors"), session(folder / "float32.onnx")
     source = to_c(packed, folder / "c64", word_bits=64, input_shape=(784,))
     run, values = c_function(source), c_inputs(rows, packed, source)
-    found = {
+    calls = {
         "packed": lambda: packed(rows),
         "C": lambda: [run(values.ctypes.data + row * values.strides[0]) for row in range(batch)],
         "onnxruntime, float32": lambda: graph.run(None, {"input": rows}),
@@ -183,17 +183,17 @@ def programs(name, folder, batch):
         if not (folder / "int8.onnx").exists():
             quantize_static(folder / "float32.onnx", folder / "int8.onnx", _Calibration())
         small = session(folder / "int8.onnx")
-        found["onnxruntime, int8"] = lambda: small.run(None, {"input": rows})
-        found["torch"] = lambda: model(x)
-    return found
+        calls["onnxruntime, int8"] = lambda: small.run(None, {"input": rows})
+        calls["torch"] = lambda: model(x)
+    return calls
 
 
-def times(found, calls):
+def times(calls_of, calls):
     """The least microseconds of a call, all programs taking turns."""
-    spent = {name: [] for name in found}
+    spent = {name: [] for name in calls_of}
     with torch.inference_mode():
         for _ in range(calls + 2):
-            for name, run in found.items():
+            for name, run in calls_of.items():
                 start = time.thread_time()
                 run()
                 spent[name].append(1e6 * (time.thread_time() - start))
@@ -205,8 +205,8 @@ def measured_times(folder):
     for batch, calls in CALLS.items():
         for name in NETWORKS:
             load = os.getloadavg()[0]
-            found = times(programs(name, folder / name, batch), calls)
-            yield {"batch": batch, "network": name, "microseconds": found, "load_before": load, "calls": calls}
+            spent = times(programs(name, folder / name, batch), calls)
+            yield {"batch": batch, "network": name, "microseconds": spent, "load_before": load, "calls": calls}
 
 
 def main():

@@ -59,10 +59,10 @@ def microcontrollers_figure():
     figure = Figure(figsize=(9.3, 2.9), layout="constrained")
     panels = {"flash": ("flash, KB", 1024), "RAM": ("RAM, KB", 1024), "instructions": ("instructions, millions", 1e6)}
     for axes, (what, (title, unit)) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
-        one, int8 = ([rows[name, code][what] / unit for name in names] for code in ("one bit", "int8, CMSIS-NN"))
-        axes.hlines(range(len(names)), one, int8, color=COLOURS["bc-sgd"], linewidth=1)
+        one_bit, int8 = ([rows[name, code][what] / unit for name in names] for code in ("one bit", "int8, CMSIS-NN"))
+        axes.hlines(range(len(names)), one_bit, int8, color=COLOURS["bc-sgd"], linewidth=1)
         axes.plot(int8, range(len(names)), "o", color=COLOURS["bc-sgd"], label="int8, CMSIS-NN")
-        axes.plot(one, range(len(names)), "o", color=RED, label="one bit")
+        axes.plot(one_bit, range(len(names)), "o", color=RED, label="one bit")
         labelled(axes, title, log="x")
         axes.set_yticks(range(len(names)), names)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -282,9 +282,9 @@ class Int8:
 
     def sum(self, first, second):
         target = self.tensor(first.height, first.width, first.channels)
-        one = "128, 1073741824, 0"
+        same = "128, 1073741824, 0"
         self.add(
-            f"failed |= arm_elementwise_add_s8({first.name}, {second.name}, {one}, {one}, 20, {target.name}, -128, "
+            f"failed |= arm_elementwise_add_s8({first.name}, {second.name}, {same}, {same}, 20, {target.name}, -128, "
             f"1073741824, -19, -128, 127, {target.size})",
             f"sizes[{len(self.calls)}] = 0",
             first,
@@ -325,17 +325,17 @@ class Int8:
     def arena(self):
         """Where tensors stand in one arena, the largest placed first, and its bytes."""
         places = {}
-        for tensor in sorted(self.tensors, key=lambda one: -one.size):
-            meets = [one for one in self.tensors if one.name in places]
-            meets = [one for one in meets if one.begin <= tensor.end and tensor.begin <= one.end]
-            spans = sorted((places[one.name], places[one.name] + one.size) for one in meets)
+        for tensor in sorted(self.tensors, key=lambda other: -other.size):
+            meets = [other for other in self.tensors if other.name in places]
+            meets = [other for other in meets if other.begin <= tensor.end and tensor.begin <= other.end]
+            spans = sorted((places[other.name], places[other.name] + other.size) for other in meets)
             place = 0
             for begin, end in spans:
                 if place + tensor.size <= begin:
                     break
                 place = max(place, -(-end // 4) * 4)
             places[tensor.name] = place
-        return places, max((places[one.name] + one.size for one in self.tensors), default=1)
+        return places, max((places[other.name] + other.size for other in self.tensors), default=1)
 
     def source(self, last, inputs, scratch):
         """Header and source; without a size of the scratch memory, a program that gives what every call needs."""
@@ -431,22 +431,22 @@ CODES = {
 
 def accuracies_in_c(packed):
     """The share of CIFAR-10's test images that the C of every packed network in a folder gets right."""
-    (_, _, images, labels), found = cifar(), {}
+    (_, _, images, labels), shares = cifar(), {}
     images, labels = images.permute(0, 3, 1, 2).float().numpy() / 256, labels.tolist()
     for path in sorted(packed.glob("*.safetensors")):
         with tempfile.TemporaryDirectory() as folder:
             program, parts = built(to_c(load_packed(path), folder), "-O2"), np.array_split(images, 20)
             classes = [number for part in parts for number in results(program, part)[0]]
-        found[path.stem] = float(np.mean(np.equal(classes, labels)))
-    return found
+        shares[path.stem] = float(np.mean(np.equal(classes, labels)))
+    return shares
 
 
 def measured(job, library):
     """The row of a network's code on a core."""
     with tempfile.TemporaryDirectory() as folder:
-        done, found = CODES[job["code"]][0](job["network"], job["core"], Path(folder), library)
+        done, figures = CODES[job["code"]][0](job["network"], job["core"], Path(folder), library)
     sizes = {"flash": done.flash, "RAM": done.ram, "stack": done.stack}
-    return job | sizes | {"instructions": round(float(np.mean(done.instructions)))} | found
+    return job | sizes | {"instructions": round(float(np.mean(done.instructions)))} | figures
 
 
 def main():

@@ -72,12 +72,12 @@ def main():
         for _ in range(RUNS + 1):  # the first fills the caches
             for case, (code, where) in cases.items():
                 times[case].append(seconds(folder, code, site=where))
-    found = {}
+    answers = {}
     for case, pairs in times.items():
-        wall, cpu = (statistics.median(one) for one in zip(*pairs[1:], strict=True))
-        found[case] = {"wall_s": wall, "cpu_s": cpu}
-    publish(__file__, load=os.getloadavg()[0], bytes=sizes, first_answer=found)
-    print(sizes, *found.items(), sep="\n")
+        wall, cpu = (statistics.median(values) for values in zip(*pairs[1:], strict=True))
+        answers[case] = {"wall_s": wall, "cpu_s": cpu}
+    publish(__file__, load=os.getloadavg()[0], bytes=sizes, first_answer=answers)
+    print(sizes, *answers.items(), sep="\n")
 
 
 if __name__ == "__main__":

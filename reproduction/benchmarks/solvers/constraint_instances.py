@@ -142,8 +142,8 @@ def schedule(jobs, machines, horizon):
         for other, (j2, k2, machine2, length2) in enumerate(operations[place + 1 :], place + 1):
             too_early = (second < first + length) & (j == j2 and k2 == k + 1)
             overlapping = (first < second + length2) & (second < first + length) & (machine == machine2)
-            one, two = np.nonzero(too_early | overlapping)
-            model.forbid(bits[place][one], bits[other][two], penalty)
+            ours, theirs = np.nonzero(too_early | overlapping)
+            model.forbid(bits[place][ours], bits[other][theirs], penalty)
     return model
 
 

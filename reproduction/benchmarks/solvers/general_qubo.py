@@ -55,9 +55,9 @@ def general_qubo():
 
     def runs(kind, problem):
         seconds = QUICK_SECONDS if problem.num_spins <= 500 else SECONDS
-        found = [(solver, seconds) for solver in SOLVERS if takes(solver, problem)]
+        jobs = [(solver, seconds) for solver in SOLVERS if takes(solver, problem)]
         tenths = [("auto", seconds / 10), ("auto", LONG_SECONDS / 10), ("dwave SA", LONG_SECONDS)]
-        return found + (tenths if kind == "graph" else [])
+        return jobs + (tenths if kind == "graph" else [])
 
     for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
         for name, make in named.items():
@@ -69,8 +69,8 @@ def time_to_target():
 
     def runs(problem):
         solvers = [solver for solver in FAMILIAR if takes(solver, problem)]
-        found = [(solver, limit) for solver in solvers for limit in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)]
-        return found + [(solver, limit, 2) for solver, limit in found if solver == "dwave SA"]
+        jobs = [(solver, limit) for solver in solvers for limit in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)]
+        return jobs + [(solver, limit, 2) for solver, limit in jobs if solver == "dwave SA"]
 
     for name in FOLLOWED:
         yield (DENSE | GRAPHS)[name], {"instance": name}, runs
@@ -122,7 +122,7 @@ def main(name):
     for make, labels, runs in PARTS[name]():
         made = make()
         problem = made.problem if isinstance(made, Instance) else made
-        jobs = [labels | dict(zip(("solver", "limit", "run"), one, strict=False)) for one in runs(problem)]
+        jobs = [labels | dict(zip(("solver", "limit", "run"), run, strict=False)) for run in runs(problem)]
         rows.measured(partial(row_of, made, problem, model_of(problem)), jobs)
 
 

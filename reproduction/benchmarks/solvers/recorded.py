@@ -19,14 +19,14 @@ from qpsbgd_paper.datasets.mnist import load_mnist
 
 
 def mnist():
-    found = load_mnist()
-    inputs = (found.train_images[:6000].reshape(-1, 784) / 255 - 0.1307) / 0.3081
-    return rows_of(inputs, found.train_labels[:6000], widths=(784, 512, 10), layer=0, batch=100)
+    images = load_mnist()
+    inputs = (images.train_images[:6000].reshape(-1, 784) / 255 - 0.1307) / 0.3081
+    return rows_of(inputs, images.train_labels[:6000], widths=(784, 512, 10), layer=0, batch=100)
 
 
 def adult():
-    found = load_adult()
-    return rows_of(found.train_inputs, found.train_targets.long(), widths=(123, 128, 128, 2), layer=1, batch=64)
+    rows = load_adult()
+    return rows_of(rows.train_inputs, rows.train_targets.long(), widths=(123, 128, 128, 2), layer=1, batch=64)
 
 
 def cora():

@@ -39,18 +39,18 @@ def by_clock(solve, seconds, tries=5):
     """The answer of solve(limit) and its seconds of the processor, once these are the given ones up to a tenth."""
     limit = seconds * stretch()
     for _ in range(tries):
-        found, taken = solve(limit)
+        answer, taken = solve(limit)
         if 0.9 * seconds <= taken <= 1.1 * seconds:
             break
         limit *= np.clip(seconds / taken, 0.5, 2)
-    return found, taken
+    return answer, taken
 
 
 def clocked(work):
     """What work() returns, and its seconds of the processor."""
     begin = time.process_time()
-    found = work()
-    return found, time.process_time() - begin
+    answer = work()
+    return answer, time.process_time() - begin
 
 
 def auto(problem, model, seconds, *, runs=3):
@@ -59,8 +59,8 @@ def auto(problem, model, seconds, *, runs=3):
     def solve(seed, limit):
         return clocked(lambda: Portfolio(time_limit=float(limit), seed=seed).answer(problem)[0][:, 0])
 
-    found = [by_clock(partial(solve, seed), seconds) for seed in range(runs)]
-    return sorted(found, key=lambda run: problem.energy(run[0]))[runs // 2]
+    answers = [by_clock(partial(solve, seed), seconds) for seed in range(runs)]
+    return sorted(answers, key=lambda run: problem.energy(run[0]))[runs // 2]
 
 
 def load_all():
@@ -95,10 +95,12 @@ def bifurcation(problem, model, seconds):
     """Runs of 32 agents until the time is over; the best of them."""
 
     def run():
-        longer, begin, found = stretch(), time.process_time(), []
-        while (left := seconds - (time.process_time() - begin)) > 0.1 * seconds or not found:
-            found.append(peers.bifurcation(seed=len(found), agents=32, max_steps=1000, timeout=longer * left)(model))
-        return min(found, key=problem.energy)
+        longer, begin, answers = stretch(), time.process_time(), []
+        while (left := seconds - (time.process_time() - begin)) > 0.1 * seconds or not answers:
+            answers.append(
+                peers.bifurcation(seed=len(answers), agents=32, max_steps=1000, timeout=longer * left)(model)
+            )
+        return min(answers, key=problem.energy)
 
     return clocked(run)
 

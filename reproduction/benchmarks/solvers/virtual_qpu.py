@@ -65,12 +65,12 @@ def torque_compensation(family):
 
 def ways(family):
     """Options by name; all others have their defaults."""
-    found = {f"chain strength {strength:g}": {"chain_strength": strength} for strength in STRENGTHS}
-    found["chain strength as D-Wave's default"] = {"chain_strength": torque_compensation(family)}
-    found |= {f"errors × {k}": {"h_error": 0.02 * k, "j_error": 0.01 * k} for k in ERRORS}
-    found |= {"repair by majority": {"repair": "majority"}, "with descent": {"descent": True}}
-    found |= {"simulated annealing": {"method": "annealing"}, "5 % of the qubits broken": {"broken": 0.05}}
-    return found | {"Zephyr Z15": {"topology": "zephyr", "size": 15}}
+    options = {f"chain strength {strength:g}": {"chain_strength": strength} for strength in STRENGTHS}
+    options["chain strength as D-Wave's default"] = {"chain_strength": torque_compensation(family)}
+    options |= {f"errors × {k}": {"h_error": 0.02 * k, "j_error": 0.01 * k} for k in ERRORS}
+    options |= {"repair by majority": {"repair": "majority"}, "with descent": {"descent": True}}
+    options |= {"simulated annealing": {"method": "annealing"}, "5 % of the qubits broken": {"broken": 0.05}}
+    return options | {"Zephyr Z15": {"topology": "zephyr", "size": 15}}
 
 
 def all_measured():

@@ -368,10 +368,10 @@ def held_files(source, trials):
             folder = Path(place) / str(trial)
             child = FORKS.Process(target=_hold, args=(folder, source.randrange(2**32)), daemon=True)
             child.start()
-            found = in_fork(_chip_run, folder)
+            end = in_fork(_chip_run, folder)
             child.kill()
             child.join()
-            yield found == expected
+            yield end == expected
 
 
 def _hold(folder, seed):

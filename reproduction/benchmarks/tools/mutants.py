@@ -145,12 +145,12 @@ def new_lines(file, commits):
 
 def candidates(work, commits):
     """Files and numbers of the nodes in new lines."""
-    found = []
+    places = []
     for file in sorted(work.glob("packages/*/src/**/*.py")):
         fresh = set() if file.stem in GPU else new_lines(file.relative_to(work), commits)
         nodes = sites(ast.parse(file.read_text()), c_text=file.stem.startswith("c_"))
-        found += [(str(file), number) for number, node in enumerate(nodes) if node.lineno in fresh]
-    return found
+        places += [(str(file), number) for number, node in enumerate(nodes) if node.lineno in fresh]
+    return places
 
 
 class Enough:
@@ -201,8 +201,8 @@ def tests_of(file, work):
     names = [f"test_{name}" for name in (file.stem, *others.get(file.stem, "").split())]
     names = [name.replace("test_solvers/", "solvers/test_") for name in names]
     folder = file.parent.name.replace(file.relative_to(work).parts[3], "*")  # a test may stand in a folder of this name
-    found = [path for name in names for path in sorted(work.glob(f"packages/{package}/tests/**/{name}.py"))]
-    return found or sorted(work.glob(f"packages/{package}/tests/**/{folder}/test_*.py"))
+    files = [path for name in names for path in sorted(work.glob(f"packages/{package}/tests/**/{name}.py"))]
+    return files or sorted(work.glob(f"packages/{package}/tests/**/{folder}/test_*.py"))
 
 
 def noticed(file, source, tests, seconds, log):

@@ -118,9 +118,9 @@ def binarized(job):
     else:
         options = SEARCHES[job.get("start", job["method"])]
         shared = {"layers": layers, "seed": job["seed"]}
-        found = binarize(model, batches, bits=job["bits"], **shared, **options)
-        made, lost = found.model, [row.lost for row in found.report.rows]
-        more = {"lost": sum(lost) / len(lost), "bits per weight": found.report.bits_per_weight}
+        result = binarize(model, batches, bits=job["bits"], **shared, **options)
+        made, lost = result.model, [row.lost for row in result.report.rows]
+        more = {"lost": sum(lost) / len(lost), "bits per weight": result.report.bits_per_weight}
     return made.eval(), {**more, "binarize seconds": clock() - start}
 
 
@@ -208,18 +208,18 @@ def run(job):
 
 def binarizing_jobs(subject):
     """Part 1."""
-    one = {"part": "binarize", "subject": subject.name, "size": None}
-    jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
+    shared = {"part": "binarize", "subject": subject.name, "size": None}
+    jobs = [{**shared, "method": "float", "bits": 32, "seed": 0}]
     for seed in range(SEEDS):
         most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
         methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
         methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
         if subject.name in TUNED:
             methods += [("no kicks", 1), ("200 kicks", 1)]
-        jobs += [{**one, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
+        jobs += [{**shared, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
         for size in SIZES if subject.name in TUNED else ():
             if size != subject.size:
-                jobs += [{**one, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
+                jobs += [{**shared, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
     return jobs
 
 
@@ -244,16 +244,16 @@ def tuning_jobs(subject, rates):
 
 def best_rates(rows):
     """Per method, the rate with the best score on training data."""
-    found = {method: [row for row in rows if row["job"]["method"] == method] for method in OPTIMIZERS}
-    return {method: max(own, key=lambda row: row["chosen by"])["job"]["lr"] for method, own in found.items()}
+    by_method = {method: [row for row in rows if row["job"]["method"] == method] for method in OPTIMIZERS}
+    return {method: max(runs, key=lambda row: row["chosen by"])["job"]["lr"] for method, runs in by_method.items()}
 
 
 def distilling_jobs(subject):
     """Part 3."""
     shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
     jobs = []
-    for (bits, method), own in RECIPES.items():
-        for lr, delta in own:
+    for (bits, method), recipes in RECIPES.items():
+        for lr, delta in recipes:
             options = {"steps": DISTILLED, "layers": True, "lr": lr, **({} if delta == "auto" else {"delta": delta})}
             jobs.append({**shared, "bits": bits, "method": method, "options": options})
     return jobs
@@ -277,11 +277,11 @@ def targets_jobs(seed):
     ways = [f"{method}{more}" for method in ("feedback", "search") for more in ("", ", float targets")]
     jobs = []
     for subject in BY_TARGETS.values():
-        one = {"part": "targets", "subject": subject.name, "size": None}
-        jobs.append({**one, "method": "float", "bits": 32, "seed": 0})
-        jobs += [{**one, "method": way, "bits": bits, "seed": seed} for way in ways for bits in (1, 2)]
+        shared = {"part": "targets", "subject": subject.name, "size": None}
+        jobs.append({**shared, "method": "float", "bits": 32, "seed": 0})
+        jobs += [{**shared, "method": way, "bits": bits, "seed": seed} for way in ways for bits in (1, 2)]
         for size in (size for size in SIZES if size < subject.size):
-            jobs += [{**one, "method": way, "bits": 1, "seed": seed, "size": size} for way in ways[2:]]
+            jobs += [{**shared, "method": way, "bits": 1, "seed": seed, "size": size} for way in ways[2:]]
     return jobs
 
 

@@ -49,7 +49,10 @@ class Subject:
             state = model.state_dict().items()
             path.parent.mkdir(parents=True, exist_ok=True)
             with writing(path) as file:
-                torch.save({name: (one.half() if one.is_floating_point() else one).cpu() for name, one in state}, file)
+                torch.save(
+                    {name: (tensor.half() if tensor.is_floating_point() else tensor).cpu() for name, tensor in state},
+                    file,
+                )
         model.load_state_dict(torch.load(path, weights_only=True, map_location=DEVICE))
         return model.eval()
 

@@ -39,15 +39,15 @@ def inverse_factor(H):
 
 def by_blocks(W, H, approximate):
     """Ŵ and its bits by blocks: approximate(weights, diagonal of the factor of H⁻¹), errors passed on to later ones."""
-    factor, left, found, bits = inverse_factor(H), W.clone(), torch.zeros_like(W), 0
+    factor, left, close, bits = inverse_factor(H), W.clone(), torch.zeros_like(W), 0
     for start in range(0, W.shape[1], BLOCK):
         block = slice(start, min(start + BLOCK, W.shape[1]))
         diagonal = factor.diagonal()[block]
-        found[:, block], more = approximate(left[:, block], diagonal)
+        close[:, block], more = approximate(left[:, block], diagonal)
         bits += more
-        error = (left[:, block] - found[:, block]) / diagonal
+        error = (left[:, block] - close[:, block]) / diagonal
         left[:, block.stop :] -= error @ factor[block, block.stop :]
-    return found, bits
+    return close, bits
 
 
 def row_mean(x, mask):
@@ -56,16 +56,16 @@ def row_mean(x, mask):
 
 def residual(x, mask, order):
     """A mean and a scale per row, `order` times for what is left."""
-    found = torch.zeros_like(x)
+    close = torch.zeros_like(x)
     for _ in range(order):
-        rest = x - found
+        rest = x - close
         mean = row_mean(rest, mask)
-        found = found + (mean + row_mean((rest - mean).abs(), mask) * sign(rest - mean)) * mask
-    return found
+        close = close + (mean + row_mean((rest - mean).abs(), mask) * sign(rest - mean)) * mask
+    return close
 
 
-def error(x, found):
-    return float((x - found).square().mean())
+def error(x, close):
+    return float((x - close).square().mean())
 
 
 def salient_columns(x):
@@ -90,9 +90,9 @@ def billm(W, H, bits=1, output_norms=None):
         counted = weights.square() / diagonal.square()
         salient = salient_columns(counted)
         groups = size_groups(counted, ~salient, 1, residual(counted, salient, 2))
-        found = residual(weights, salient, 2) + sum(residual(weights, group, 1) for group in groups)
+        close = residual(weights, salient, 2) + sum(residual(weights, group, 1) for group in groups)
         columns = int(salient[0].sum())
-        return found, m * n + m * columns + m * (n - columns) + n + 8 * m * NUMBER
+        return close, m * n + m * columns + m * (n - columns) + n + 8 * m * NUMBER
 
     return by_blocks(W, H, approximate)
 
@@ -114,9 +114,9 @@ def alternating(x, mask, order, turns=15):
             along = rows[k] * planes[k] * mask
             columns[k] = (along * rest).sum(0, keepdim=True) / (along.square().sum(0, keepdim=True) + 1e-8)
         if order == 2:
-            one, two = (r * c for r, c in zip(rows, columns, strict=True))
+            first, second = (r * c for r, c in zip(rows, columns, strict=True))
             signs = torch.tensor([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)], dtype=x.dtype)
-            levels = signs[:, 0, None, None] * one + signs[:, 1, None, None] * two
+            levels = signs[:, 0, None, None] * first + signs[:, 1, None, None] * second
             nearest = signs[(levels - x).abs().argmin(0)]
             planes = [nearest[..., 0], nearest[..., 1]]
     return sum(r * c * plane * mask for r, c, plane in zip(rows, columns, planes, strict=True))
@@ -129,11 +129,11 @@ def arb_rc(W, H, bits=1, output_norms=None):
         salient = salient_columns(counted)
         strong = size_groups(counted, salient, 2, 0)
         weak = size_groups(counted, ~salient, 1, alternating(counted, salient, 2))
-        found = sum(alternating(weights, group, 2) for group in strong)
-        found = found + sum(alternating(weights, group, 1) for group in weak)
+        close = sum(alternating(weights, group, 2) for group in strong)
+        close = close + sum(alternating(weights, group, 1) for group in weak)
         columns = int(salient[0].sum())
         numbers = 2 * 2 * (m + columns) + 2 * (m + n - columns)
-        return found, m * n + m * columns + m * n + n + numbers * NUMBER
+        return close, m * n + m * columns + m * n + n + numbers * NUMBER
 
     return by_blocks(W, H, approximate)
 
@@ -150,9 +150,9 @@ def rank_one(W, steps=5):
 
 def other_half(A, W, Z, U, start, steps=3):
     """B = scaled signs with A B near W, by the method of multipliers from where it stood."""
-    size, one = A.T @ A, torch.eye(A.shape[1], dtype=A.dtype)
-    size = size + 0.03 * size.diagonal().mean() * one
-    B, inverse = torch.linalg.solve(size + start * one, A.T @ W + start * (Z - U)), torch.linalg.inv(size + one)
+    size, unit = A.T @ A, torch.eye(A.shape[1], dtype=A.dtype)
+    size = size + 0.03 * size.diagonal().mean() * unit
+    B, inverse = torch.linalg.solve(size + start * unit, A.T @ W + start * (Z - U)), torch.linalg.inv(size + unit)
     for step in range(steps):
         Z = rank_one(B + U)
         U = U + B - Z
@@ -227,37 +227,37 @@ def double_family(W, H, bits=1, output_norms=None, sweeps=3, rounds=10):
 
     S₁: columns of a family with the quadratic part S̃₂ H S̃₂ᵀ. S₂: row by row, D_b H D_b for all of them.
     """
-    found = double_factors(W, H, bits, output_norms)
+    factors = double_factors(W, H, bits, output_norms)
     H = H + DAMPING * H.diagonal().mean() * torch.eye(len(H), dtype=H.dtype)
     draw = torch.Generator().manual_seed(0)
 
     def energy():
-        rest = W - found.product()
+        rest = W - factors.product()
         return float(((rest @ H) * rest).sum())
 
-    best, lost = copy.deepcopy(found), energy()
+    best, lost = copy.deepcopy(factors), energy()
     for _ in range(sweeps):
-        metric = found.inner @ H @ found.inner.T
+        metric = factors.inner @ H @ factors.inner.T
         metric = metric + 1e-3 * metric.diagonal().mean() * torch.eye(len(metric), dtype=H.dtype)
-        weights = torch.linalg.solve(metric, found.inner @ H @ W.T)
-        fit = Fit(metric, weights, found.first.T[None], found.a[None])
+        weights = torch.linalg.solve(metric, factors.inner @ H @ W.T)
+        fit = Fit(metric, weights, factors.first.T[None], factors.a[None])
         fit.search(Effort("kicks", rounds, draw))
-        found.first, found.a = fit.planes[0].T.contiguous(), fit.scales[0]
-        scaled = found.b[:, None] * H * found.b
-        search, outer = PlaneSearch(scaled, draw), found.a[:, None] * found.first
-        rest = W - found.product()
-        for row in range(len(found.c)):
-            rest += torch.outer(outer[:, row], found.c[row] * found.second[row] * found.b)
+        factors.first, factors.a = fit.planes[0].T.contiguous(), fit.scales[0]
+        scaled = factors.b[:, None] * H * factors.b
+        search, outer = PlaneSearch(scaled, draw), factors.a[:, None] * factors.first
+        rest = W - factors.product()
+        for row in range(len(factors.c)):
+            rest += torch.outer(outer[:, row], factors.c[row] * factors.second[row] * factors.b)
             wanted = outer[:, row] @ rest / outer[:, row].square().sum()
-            target = (found.b * (H @ wanted))[:, None]
-            scale = found.c[row : row + 1].abs()
-            spins = sign(found.c[row]) * found.second[row][:, None]
+            target = (factors.b * (H @ wanted))[:, None]
+            scale = factors.c[row : row + 1].abs()
+            spins = sign(factors.c[row]) * factors.second[row][:, None]
             spins = search.lowered(target, spins, scale, rounds=rounds, fixed=False)
-            found.second[row] = spins[:, 0]
-            found.c[row] = (spins * target).sum() / (spins * (scaled @ spins)).sum()
-            rest -= torch.outer(outer[:, row], found.c[row] * found.second[row] * found.b)
-        inner = outer @ (found.c[:, None] * found.second)
-        found.b = torch.linalg.solve(H * (inner.T @ inner), (inner * (W @ H)).sum(0))
+            factors.second[row] = spins[:, 0]
+            factors.c[row] = (spins * target).sum() / (spins * (scaled @ spins)).sum()
+            rest -= torch.outer(outer[:, row], factors.c[row] * factors.second[row] * factors.b)
+        inner = outer @ (factors.c[:, None] * factors.second)
+        factors.b = torch.linalg.solve(H * (inner.T @ inner), (inner * (W @ H)).sum(0))
         if energy() < lost:
-            best, lost = copy.deepcopy(found), energy()
+            best, lost = copy.deepcopy(factors), energy()
     return best.product(), best.bits

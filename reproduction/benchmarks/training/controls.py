@@ -59,7 +59,7 @@ class GradientSigns(Polar):
 
     def directions(self, inputs):
         pairs = zip(super().directions(inputs), inputs, strict=True)
-        return signs([replace(d, values=of_moving_units(d.state.gradient, one.grad)) for d, one in pairs])
+        return signs([replace(d, values=of_moving_units(d.state.gradient, part.grad)) for d, part in pairs])
 
 
 SIGNS = {"ridge-signs": RidgeSigns(), "polar-signs": PolarSigns(), "gradient-signs": GradientSigns()}

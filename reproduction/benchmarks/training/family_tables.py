@@ -143,8 +143,12 @@ def deep(methods):
     for method, label in methods.items():
         cells = []
         for family in DEEP:
-            own = default(scores, family) if method == "default" else None
-            grid = [own] if own else [v for s in (scores, learned) for k, v in s.items() if k[:2] == (family, method)]
+            defaults = default(scores, family) if method == "default" else None
+            grid = (
+                [defaults]
+                if defaults
+                else [v for s in (scores, learned) for k, v in s.items() if k[:2] == (family, method)]
+            )
             value = max((values[0] for values in grid), key=lambda score: worth(family, score), default=None)
             cells.append("–" if value is None else f"{value:.3f}" if family == "gpt" else f"{100 * value:.1f}")
         body.append([label, *cells])

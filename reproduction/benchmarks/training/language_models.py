@@ -55,12 +55,12 @@ OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}}
 
 def output_norms(model, batches, names):
     """The mean square of the gradients at every layer's outputs, for the model's own loss."""
-    found, hooks = dict.fromkeys(names, 0.0), []
+    norms, hooks = dict.fromkeys(names, 0.0), []
     for name in names:
 
         def forward(module, args, output, name=name):
             def backward(grad):
-                found[name] = found[name] + grad.double().square().flatten(0, -2).mean(0)
+                norms[name] = norms[name] + grad.double().square().flatten(0, -2).mean(0)
 
             output.register_hook(backward)
 
@@ -70,7 +70,7 @@ def output_norms(model, batches, names):
         F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()).backward()
     for hook in hooks:
         hook.remove()
-    return found
+    return norms
 
 
 def approximated(model, batches, names, rival, *, bits, norms, targets):
@@ -93,8 +93,8 @@ def approximated(model, batches, names, rival, *, bits, norms, targets):
             metric, weights = moments.metric(centred=False), layer.weight.double().T[None]
             if targets:
                 weights = target_weights(metric, moments.cross(centred=False), weights)
-            found, more = rival(weights[0].T, metric[0], bits, norms[layers[layer]])
-            layer.weight.copy_(found)
+            close, more = rival(weights[0].T, metric[0], bits, norms[layers[layer]])
+            layer.weight.copy_(close)
             stored += more
     return model, stored
 
@@ -103,7 +103,8 @@ def stored_bits(model):
     """Bits of the binary layers: signs, scales and biases."""
     layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
     return sum(
-        one.weight.numel() + NUMBER * sum(p.numel() for p in (one.scale, one.bias) if p is not None) for one in layers
+        layer.weight.numel() + NUMBER * sum(p.numel() for p in (layer.scale, layer.bias) if p is not None)
+        for layer in layers
     )
 
 
@@ -209,12 +210,12 @@ def layer_job(job):
     if job["method"] == "search":
         effort = Effort("kicks", 40, torch.Generator().manual_seed(0))
         fit = fitted(metric[None].clone(), weights.T[None].contiguous(), bits=job["bits"], effort=effort)
-        found = weights - fit.errors[0].T
+        close = weights - fit.errors[0].T
     else:
         ones = torch.ones(len(weights), dtype=torch.float64)
-        found, bits = RIVALS[job["method"]](weights, metric, stored, ones)
+        close, bits = RIVALS[job["method"]](weights, metric, stored, ones)
         stored = bits / weights.numel()
-    seconds, rest = time.process_time() - start, weights - found
+    seconds, rest = time.process_time() - start, weights - close
     lost = (rest @ metric * rest).sum() / (weights @ metric * weights).sum()
     return {"job": job, "stored": stored, "lost": float(lost), "seconds": seconds}
 

@@ -74,10 +74,10 @@ def train(build, job):
     peak = memory()
     model.eval()
     with torch.no_grad(), autocast():
-        found, on_training_text = score(model), chosen_by(model)
+        held_out, on_training_text = score(model), chosen_by(model)
     return model, {
         **job,
-        "loss": found,
+        "loss": held_out,
         "loss on training text": on_training_text,
         "ms": 1e3 * statistics.median(blocks) if blocks else None,
         "tokens per second": TOKENS / statistics.median(blocks) if blocks else None,
@@ -97,8 +97,8 @@ def binarized(model, job):
     made = binarize(model, batches, bits=bits, solver=solver).model
     seconds, peak = clock() - begun, memory()
     with torch.no_grad(), autocast():
-        found = score(made)
-    return {**job, "loss": found, "seconds": seconds, "peak GiB": peak}
+        loss = score(made)
+    return {**job, "loss": loss, "seconds": seconds, "peak GiB": peak}
 
 
 def main():
@@ -113,7 +113,7 @@ def main():
         return rows.measured(lambda job: train(build, job)[1], [job])[0]
 
     def scores_of(wanted):
-        return [-row_of(*one)["loss on training text"] for one in wanted]
+        return [-row_of(*pair)["loss on training text"] for pair in wanted]
 
     best = {}
     for method in (job["method"] for job in options.only({"method": name} for name in (OURS[0], *RATES, *OURS[1:]))):
@@ -125,9 +125,9 @@ def main():
         if None in map(rows.of, jobs):
             model, _ = train(build, {name: real[name] for name in ("method", "rate", "steps")})
             rows.measured(partial(binarized, model), jobs)
-    own, base = best.get("polar"), best.get("st-adamw")
-    if own and base and own["ms"] > base["ms"]:
-        row_of("polar", None, round(options.steps * base["ms"] / own["ms"]))
+    ours, base = best.get("polar"), best.get("st-adamw")
+    if ours and base and ours["ms"] > base["ms"]:
+        row_of("polar", None, round(options.steps * base["ms"] / ours["ms"]))
 
 
 if __name__ == "__main__":

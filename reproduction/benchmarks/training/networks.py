@@ -238,7 +238,7 @@ def main():
     measured = partial(study.measured, run)
 
     def scores_of(wanted):
-        rows = measured([choosing_job(*one) for one in wanted])
+        rows = measured([choosing_job(*entry) for entry in wanted])
         return [-row["score"] if TASKS[row["task"]][0] == "text" else row["score"] for row in rows]
 
     pairs = given.only({"task": task, "method": method} for task, entry in TASKS.items() for method in entry[3])

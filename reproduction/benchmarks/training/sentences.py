@@ -44,7 +44,7 @@ def _prose(source):
 @cache
 def sentences():
     """Different sentences of 5 to 40 words in the standard library's docstrings and comments, shuffled by seed 0."""
-    found = {}
+    distinct = {}
     for source in (text for part in sources() for text in part):
         try:
             prose = list(_prose(source))
@@ -54,10 +54,10 @@ def sentences():
             for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(paragraph.split())):
                 words = sum(c.isalpha() or c == " " for c in sentence) > 0.85 * len(sentence)
                 if words and 5 <= len(sentence.split()) <= 40:
-                    found[sentence] = None
-    found = sorted(found)
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
-    return [found[k] for k in order]
+                    distinct[sentence] = None
+    distinct = sorted(distinct)
+    order = torch.randperm(len(distinct), generator=torch.Generator().manual_seed(0)).tolist()
+    return [distinct[k] for k in order]
 
 
 class EncoderLayer(nn.Module):

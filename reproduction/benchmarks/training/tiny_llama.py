@@ -47,7 +47,7 @@ def tokens():
         parts = [[pieces[c]] if c in pieces else [byte + 3 for byte in c.encode()] for c in word]
         names = [n for part in parts for n in part]
         while True:
-            pairs = [spelled[one] + spelled[two] for one, two in pairwise(names)]
+            pairs = [spelled[first] + spelled[two] for first, two in pairwise(names)]
             known = [(scores[pieces[pair]], -place) for place, pair in enumerate(pairs) if pair in pieces]
             if not known:
                 return names

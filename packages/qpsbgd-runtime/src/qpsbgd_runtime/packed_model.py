@@ -178,14 +178,14 @@ def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
 
 
 def _dense_chain(operations: Sequence[Operation]) -> Step:
-    layers = [one for one in operations if isinstance(one, ops.Dense)]
-    thresholds = [one for one in operations if isinstance(one, Threshold)]
+    layers = [operation for operation in operations if isinstance(operation, ops.Dense)]
+    thresholds = [operation for operation in operations if isinstance(operation, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
     weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
-    limits = [(n - one.levels.astype(np.int64)) // 2 for n, one in zip(sizes, thresholds, strict=False)]
+    limits = [(n - operation.levels.astype(np.int64)) // 2 for n, operation in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
-    flips = [one.flipped ^ (limit < 0) for one, limit in zip(thresholds, limits, strict=True)]
+    flips = [operation.flipped ^ (limit < 0) for operation, limit in zip(thresholds, limits, strict=True)]
     most = np.where(most < 0, np.iinfo(np.int64).max, most).astype(np.uint64)
     flipped = np.zeros(((max(sizes) + 63) // 64, len(thresholds)), np.uint64)
     for column, flip in enumerate(flips):

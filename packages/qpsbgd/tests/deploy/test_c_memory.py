@@ -5,7 +5,7 @@ from compiled_c import COMPILERS, SANITIZED, built, needs_compiler, output_step,
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
-from qpsbgd.deploy.c_memory import Block, placed
+from qpsbgd.deploy.c_memory import Block, arrange
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
@@ -20,7 +20,7 @@ def test_blocks_that_are_needed_together_stand_apart_unless_one_may_follow_the_o
         distances = {
             (one.name, two.name): int(generator.integers(0, 20)) for one in blocks for two in blocks if one is not two
         }
-        places, size = placed(blocks, distances, 4)
+        places, size = arrange(blocks, distances, 4)
         assert size == max(places[block.name] + block.size for block in blocks)
         assert not any(place % 4 for place in places.values())
         for at, one in enumerate(blocks):

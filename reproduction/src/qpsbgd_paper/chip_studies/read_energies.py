@@ -68,17 +68,17 @@ def skewness(values: np.ndarray[Any, Any]) -> float | None:
     return float((centred**3).mean() / spread**3) if spread > 1e-9 * float(np.abs(values).max()) else None
 
 
-def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not found:
+def _cells(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not measured:
         return ["0", *["–"] * 5]
 
     def above(name: str) -> float:
-        return float(np.mean([(at[name] - at["optimum"]) / abs(at["optimum"]) for at in found]))
+        return float(np.mean([(at[name] - at["optimum"]) / abs(at["optimum"]) for at in measured]))
 
-    skews = [at["skewness"] for at in found if at["skewness"] is not None]
-    mean = {name: float(np.mean([at[name] for at in found])) for name in ("optimal", "broken")}
+    skews = [at["skewness"] for at in measured if at["skewness"] is not None]
+    mean = {name: float(np.mean([at[name] for at in measured])) for name in ("optimal", "broken")}
     return [
-        f"{len(found)}",
+        f"{len(measured)}",
         f"{mean['optimal']:.0%}",
         f"{above('mean'):.1%}",
         f"{above('worst'):.0%}",

@@ -64,17 +64,17 @@ def released_qubo(rows: Sequence[Sequence[int]], targets: Sequence[float]) -> Qu
     return coefficients
 
 
-def _square(found: Qubo, factors: Mapping[int, float], constant: float) -> None:
+def _square(coefficients: Qubo, factors: Mapping[int, float], constant: float) -> None:
     """Add the penalty of Σ factor · bit + constant = 0, without its constant part."""
     for bit, factor in factors.items():
-        _add(found, bit, bit, PENALTY * factor * (factor + 2 * constant))
+        _add(coefficients, bit, bit, PENALTY * factor * (factor + 2 * constant))
     for (a, first), (b, second) in combinations(factors.items(), 2):
-        _add(found, a, b, PENALTY * 2 * first * second)
+        _add(coefficients, a, b, PENALTY * 2 * first * second)
 
 
-def _add(found: Qubo, a: int, b: int, value: float) -> None:
+def _add(coefficients: Qubo, a: int, b: int, value: float) -> None:
     key = min(a, b), max(a, b)
-    found[key] = found.get(key, 0.0) + value
+    coefficients[key] = coefficients.get(key, 0.0) + value
 
 
 def embedded(chip: Chip, *, inputs: int, rows: int, seconds: float) -> Result:

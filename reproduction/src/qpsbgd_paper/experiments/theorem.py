@@ -89,7 +89,7 @@ def _least_squares(spins: Tensor, jacobian: Tensor, grads: Tensor, *, scaled: bo
 def _nearest(spins: Tensor, jacobian: Tensor, grads: Tensor) -> Tensor:
     """`Spins` on one batch: argmin of (g − G/ρ)ᵀA(g − G/ρ), A = Q + δ·mean diagonal, G = A⁻¹∇E, ρ the size of G."""
     matrix = torch.einsum("smi,smj->sij", jacobian, jacobian)
-    penalties = torch.vmap(lambda one: penalty_of(one[None], jacobian.shape[1]))(matrix)
+    penalties = torch.vmap(lambda matrix_of_spins: penalty_of(matrix_of_spins[None], jacobian.shape[1]))(matrix)
     ridge = penalties * matrix.diagonal(dim1=1, dim2=2).mean(1)
     matrix = matrix + ridge[:, None, None] * torch.eye(spins.shape[1], dtype=matrix.dtype)
     gradient = torch.einsum("smi,sm->si", jacobian.expand(len(spins), -1, -1), grads)

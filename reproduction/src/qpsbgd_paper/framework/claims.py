@@ -222,17 +222,17 @@ def _best_control(claim: Claim, values: Values, controls: Sequence[str], *, bett
 
 
 def _beside_control(
-    found: Verdict, winner: Sequence[float], loser: Sequence[float] | None, control: Sequence[float], *, better: int
+    decided: Verdict, winner: Sequence[float], loser: Sequence[float] | None, control: Sequence[float], *, better: int
 ) -> tuple[Verdict, str]:
     """The verdict, if the winner beats the control or the loser is behind it."""
     said = f"; control {_mean_text(control)}"
     if not math.isfinite(_score(winner, better)) or len(control) < 2:
-        return found, said
+        return decided, said
     gap = gap_of(winner, control, better=better)
     if gap.ahead:
-        return found, said
+        return decided, said
     if loser is not None and (not math.isfinite(_score(loser, better)) or gap_of(control, loser, better=better).ahead):
-        return found, said
+        return decided, said
     return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
 
 

@@ -49,9 +49,9 @@ class Search:
             return []
         print(self._step, flush=True)  # noqa: T201  # so the parent knows where it ended
         faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-        found = self._find(max(spins, self.least), graph, seed=0, use_cache=False)
+        embedding = self._find(max(spins, self.least), graph, seed=0, use_cache=False)
         faulthandler.cancel_dump_traceback_later()
-        chains = sorted((sorted(map(int, chain)) for chain in found.values()), key=len)
+        chains = sorted((sorted(map(int, chain)) for chain in embedding.values()), key=len)
         return chains[:spins]
 
     def largest(self) -> int:

@@ -180,11 +180,11 @@ def _search_in_process(chip: Chip, spins: int | None) -> tuple[Any, bool]:
         skip.append(last)
 
 
-def check_tiles(found: Any, chip: Chip, spins: int) -> tuple[CliqueEmbedding, ...]:
+def check_tiles(tilings: Any, chip: Chip, spins: int) -> tuple[CliqueEmbedding, ...]:
     """The tiles of these chains, which must be of that size and disjoint."""
-    if not isinstance(found, list):
+    if not isinstance(tilings, list):
         raise ValueError("tiles must be a list")
-    tiles = tuple(CliqueEmbedding.of(chains, chip) for chains in found)
+    tiles = tuple(CliqueEmbedding.of(chains, chip) for chains in tilings)
     if any(len(tile.lengths) != spins for tile in tiles):
         raise ValueError(f"every tile must have {spins} chains for layers of {spins} inputs")
     if len(frozenset().union(*(tile.members for tile in tiles))) < sum(len(tile.qubits) for tile in tiles):

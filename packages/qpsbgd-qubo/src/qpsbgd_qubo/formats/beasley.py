@@ -78,8 +78,8 @@ def _place(file: TextFile, *, several: bool, number: int | None) -> tuple[int, i
         listed = "; ".join(sizes if len(sizes) <= 30 else [*sizes[:29], "..."])
         raise ValueError(f"holds {problems} problems ({listed}); choose one: --instance K (number=K in Python)")
     chosen = number or 1
-    found = next(itertools.islice(_headers(data, problems), chosen - 1, None))
-    return *found, chosen == problems
+    header = next(itertools.islice(_headers(data, problems), chosen - 1, None))
+    return *header, chosen == problems
 
 
 def _headers(data: Iterator[tuple[int, str]], problems: int) -> Iterator[tuple[int, int, int]]:

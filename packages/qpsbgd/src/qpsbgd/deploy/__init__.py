@@ -101,7 +101,7 @@ def to_c(
         ['network.c', 'network.h', 'network_main.c', 'network_test.c']
     """
     packed = packed_form(model, input_shape)
-    shape, to = _known(packed), Path(folder)
+    shape, to = _require_input_shape(packed), Path(folder)
     options: Any = {"name": name, "word_bits": word_bits, "layout": layout, "ram": ram, "compiler": compiler}
     return write_c(packed.operations, to, input_shape=shape, **options)
 
@@ -136,10 +136,10 @@ def to_onnx(
     from qpsbgd.deploy.onnx_graph import write_onnx
 
     packed = packed_form(model, input_shape)
-    write_onnx(packed.operations, Path(path), input_shape=_known(packed), form=weights)
+    write_onnx(packed.operations, Path(path), input_shape=_require_input_shape(packed), form=weights)
 
 
-def _known(packed: PackedModel) -> Shape:
+def _require_input_shape(packed: PackedModel) -> Shape:
     """The shape of a sample."""
     if packed.input_shape is None:
         raise ValueError(

@@ -58,7 +58,7 @@ class Joined(Operation):
 def candidates(stages: Sequence[Stage], number: int) -> Iterator[Bands]:
     """Bands of operations with the one that has this number among them, from the fewest bands on."""
     last_use = last_uses([stage.operation for stage in stages])
-    found = []
+    parts = []
     for first in range(max(1, number - _MOST_STEPS + 1), number + 1):
         for last in range(max(first + 1, number), min(first + _MOST_STEPS, len(stages)) + 1):
             part = stages[first - 1 : last]
@@ -67,10 +67,10 @@ def candidates(stages: Sequence[Stage], number: int) -> Iterator[Bands]:
             entered = all({*stage.sources} <= {source, *range(first, last)} for stage in part)
             ends = part[0].before[0].kind != "ints" and part[-1].after.kind in SMALL
             if alone and entered and ends and all(map(_by_rows, part)):
-                found.append((first, last, part[-1].after.shape[1]))
-    found.sort(key=lambda part: part[1] - part[0])
+                parts.append((first, last, part[-1].after.shape[1]))
+    parts.sort(key=lambda part: part[1] - part[0])
     for bands in (2, 3, 4, 6, 8, 12, 16):
-        yield from (Bands(first, last, -(-height // bands)) for first, last, height in found if height >= bands)
+        yield from (Bands(first, last, -(-height // bands)) for first, last, height in parts if height >= bands)
 
 
 def _by_rows(stage: Stage) -> bool:
@@ -85,14 +85,14 @@ def _by_rows(stage: Stage) -> bool:
     return whole or isinstance(operation, Threshold | Requantize | Quantize | ops.Sign)
 
 
-def banded(operations: Sequence[Operation], stages: Sequence[Stage], bands: Bands) -> Sequence[Operation]:
+def split_into_bands(operations: Sequence[Operation], stages: Sequence[Stage], bands: Bands) -> Sequence[Operation]:
     """The operations with some of them by bands; none where a band would see nothing of its image."""
     first, last, height = bands
     source, image = stages[first - 1].sources[0], stages[last - 1].after.shape[1]
     changed, numbers = list(operations[: first - 1]), {number: number for number in range(first)}
     results = []
     for begin in range(0, image, height):
-        spans = _needed(stages, bands, (begin, min(begin + height, image)))
+        spans = _row_spans(stages, bands, (begin, min(begin + height, image)))
         if any(span[0] >= span[1] for span in spans.values()):
             return ()
         have = {source: (0, stages[first - 1].before[0].shape[1])}
@@ -100,7 +100,7 @@ def banded(operations: Sequence[Operation], stages: Sequence[Stage], bands: Band
         for number in range(first, last + 1):
             stage, inputs = stages[number - 1], list[int]()
             for value in stage.sources:
-                wanted, window = _seen(stage, spans[number])
+                wanted, window = _input_rows(stage, spans[number])
                 if wanted != have[value]:
                     at = have[value][0]
                     changed.append(
@@ -126,18 +126,18 @@ def banded(operations: Sequence[Operation], stages: Sequence[Stage], bands: Band
     return changed
 
 
-def _needed(stages: Sequence[Stage], bands: Bands, span: Span) -> dict[int, Span]:
+def _row_spans(stages: Sequence[Stage], bands: Bands, span: Span) -> dict[int, Span]:
     """Rows of every result of these operations, for some rows of the last one."""
     spans = {bands.last: span}
     for number in range(bands.last, bands.first - 1, -1):
         for value in stages[number - 1].sources:
             if value >= bands.first:
-                seen, known = _seen(stages[number - 1], spans[number])[0], spans.get(value)
+                seen, known = _input_rows(stages[number - 1], spans[number])[0], spans.get(value)
                 spans[value] = (min(seen[0], known[0]), max(seen[1], known[1])) if known else seen
     return spans
 
 
-def _seen(stage: Stage, span: Span) -> tuple[Span, Window | None]:
+def _input_rows(stage: Stage, span: Span) -> tuple[Span, Window | None]:
     """The rows that some rows of an operation's result need, and its window with what is added to them."""
     window = stage.operation.window_for(stage.before[0].shape)
     if window is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpsbgd.deploy.c_real import Tables, in_blocks
-from qpsbgd.deploy.c_values import Frame, nested, over
+from qpsbgd.deploy.c_values import Frame, indent, over
 from qpsbgd_runtime.image_operations import Convolution
 from qpsbgd_runtime.operations import Array, Dense, Weighted
 from qpsbgd_runtime.unit_operations import Requantize, Threshold
@@ -29,29 +29,29 @@ def byte_layer(operation: Weighted, frame: Frame) -> str:
         rows, count = before.positions if before.rows else 1, signs.shape[1]
         if not before.rows:  # channels come last there
             signs = signs.reshape(-1, before.channels, before.positions).swapaxes(1, 2).reshape(-1, count)
-        value = _packed(f"in[{{}} * {count} + block * {frame.word} + k]", rows)
+        value = _pair(f"in[{{}} * {count} + block * {frame.word} + k]", rows)
         of_block = [
             *("for (int32_t k = 0; k < COUNT; k++)", f"    patch[k] = {value};"),
             *(["for (int32_t k = COUNT; k < (COUNT + 3) / 4 * 4; k++)", "    patch[k] = 0;"] if count % 4 else []),
         ]
-        return _looked_up(signs[None], rows, frame, of_block=of_block)
+        return _sums_by_tables(signs[None], rows, frame, of_block=of_block)
     assert isinstance(operation, Convolution)
     groups, taps = operation.groups, operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     frame.follow_windows(*taps)
     inputs, units = before.channels // groups, after.channels // groups
     signs = signs.reshape(groups, units, inputs, -1).swapaxes(2, 3)  # channels come last there
     if groups > 1 and inputs == 1:
-        return _added(signs.reshape(groups * units, -1), taps, frame)
+        return _sums_by_adding(signs.reshape(groups * units, -1), taps, frame)
     places = ("first", "last")[: 1 + (after.positions > 1)]
     gather = [
         "int32_t *to = patch;",
         *_over_pixels(taps, places, frame, offset=f" + group * {inputs}" if groups > 1 else "", inputs=inputs),
-        *(over("k", inputs), f"    *to++ = {_packed('{}_pixel[k]', after.positions)};", "}"),
+        *(over("k", inputs), f"    *to++ = {_pair('{}_pixel[k]', after.positions)};", "}"),
     ]
-    return _looked_up(signs.reshape(groups, units, -1), after.positions, frame, gather=gather)
+    return _sums_by_tables(signs.reshape(groups, units, -1), after.positions, frame, gather=gather)
 
 
-def _packed(value: str, positions: int) -> str:
+def _pair(value: str, positions: int) -> str:
     """The value of the first position, and of the last one in the upper half."""
     return value.format("first") + (f" + {value.format('last')} * 65536" if positions > 1 else "")
 
@@ -75,7 +75,7 @@ def _over_pixels(
     return lines
 
 
-def _looked_up(
+def _sums_by_tables(
     signs: Array, positions: int, frame: Frame, *, gather: Sequence[str] = (), of_block: Sequence[str] = ()
 ) -> str:
     """Sums with signs (groups, units, inputs), of one or two positions.
@@ -96,7 +96,7 @@ def _looked_up(
         use = [use[0].replace(f"{target});", "halves);")]
         split = [f"split(halves, {units}, {target}, {sums});"]
         use += [f"if (block % {full} == {full - 1})", f"    {split[0]}"] if blocks > full else []
-    setup, store = stored(frame.epilogue, frame)
+    setup, store = store_result(frame.epilogue, frame)
     halves = f", *halves = sums + {2 * sums}" if pairs else ""
     body = [
         f"int32_t *patch = scratch + {tables.numbers}, *sums = patch + {padded}{halves};",
@@ -109,14 +109,14 @@ def _looked_up(
         f"for (int32_t at = first; at <= last; at++, sums += {sums}) {{",
         *(f"{over('unit', sums)} {{", "const int32_t sum = sums[unit];", *store, "}", "}"),
     ]
-    return nested([f"for (int32_t first = 0; first < {positions}; first += 2)"], body, before=setup)
+    return indent([f"for (int32_t first = 0; first < {positions}; first += 2)"], body, before=setup)
 
 
-def _added(signs: Array, taps: tuple[Array, Array], frame: Frame) -> str:
+def _sums_by_adding(signs: Array, taps: tuple[Array, Array], frame: Frame) -> str:
     """Sums with signs (units, pixels) of windows over one channel each, number by number."""
     channels, word, count = frame.before.channels, frame.word, signs.shape[1]
     words, width = frame.array("weights", signs), -(-count // frame.word)
-    setup, store = stored(frame.epilogue, frame)
+    setup, store = store_result(frame.epilogue, frame)
     share = len(signs) // channels
     channel = f"unit / {share}" if share > 1 else "unit"
     masks = [f"const word w{k} = {words}[unit * {width} + {k}];" for k in range(width)]
@@ -131,10 +131,10 @@ def _added(signs: Array, taps: tuple[Array, Array], frame: Frame) -> str:
         *("pixels[window++] = at_pixel;", "}"),
         *(f"{over('unit', len(signs))} {{", *masks, "int32_t sum = 0;", *sums, *store, "}"),
     ]
-    return nested([over("at", frame.after.positions)], body, before=setup)
+    return indent([over("at", frame.after.positions)], body, before=setup)
 
 
-def stored(
+def store_result(
     operation: Threshold | Requantize | None, frame: Frame, *, most: int | None = None
 ) -> tuple[list[str], list[str]]:
     """Statements before loops over positions `at` and units, and in them, which store a result.

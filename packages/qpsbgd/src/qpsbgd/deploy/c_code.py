@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from qpsbgd.deploy.c_bands import Bands, Joined, Rows, banded, candidates
+from qpsbgd.deploy.c_bands import Bands, Joined, Rows, candidates, split_into_bands
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
-from qpsbgd.deploy.c_memory import Block, bytes_used, placed
+from qpsbgd.deploy.c_memory import Block, arrange, bytes_used
 from qpsbgd.deploy.c_passes import in_small_numbers
 from qpsbgd.deploy.c_sizes import sizes
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
@@ -143,11 +143,15 @@ class _Network:
         operations = self._whole = in_small_numbers(operations, input_shape)
         self._bands = bands
         self.integer = _is_integer(operations)
-        rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
+        rounded = [
+            operation.steps for operation in operations[:2] if isinstance(operation, Quantize)
+        ]  # the first that is done to inputs
         self.steps = rounded[0] if self.integer and rounded else None
         for part in sorted(bands, reverse=True):  # a part leaves the numbers before it as they are
-            operations = banded(operations, walk(operations, input_shape), part)
-        self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
+            operations = split_into_bands(operations, walk(operations, input_shape), part)
+        self._output = max(
+            (n for n, operation in enumerate(operations, 1) if not isinstance(operation, Reshape)), default=0
+        )
         last = operations[self._output - 1] if self._output else None
         self.output_step = fixed_point(last)[1] if self.integer and isinstance(last, Scale) else 1.0
         tables = [len(operation.table) for operation in operations if isinstance(operation, Embedding)]
@@ -160,18 +164,20 @@ class _Network:
         self._values: dict[int, Values] = {0: first}
         self._into = {
             source: number
-            for number, one in enumerate(operations, 1)
-            if isinstance(one, Joined)
-            for source in one.inputs
+            for number, operation in enumerate(operations, 1)
+            if isinstance(operation, Joined)
+            for source in operation.inputs
         }
         stages = walk(operations, input_shape)
-        matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
-        self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
+        matrices = [stage for stage in stages if isinstance(stage.operation, Dense) and len(stage.after.shape) > 1]
+        self._by_rows = {
+            source for matrix in matrices for source in matrix.sources
+        }  # what dense layers take row by row
         self._written: dict[int, int] = {}  # numbers of a result by bands that earlier bands have written
         fused: Operation | None = None
         for number, stage in enumerate(stages, 1):
             if stage.operation is not fused:
-                fused = self._fused(stages, number)
+                fused = self._epilogue(stages, number)
                 self._add(stage, fused, number)
         if not self.functions:
             raise ValueError("the network computes nothing: it has no layers")
@@ -186,12 +192,12 @@ class _Network:
         smallest, stages = self, walk(self._whole, self._input_shape)
         while True:
             step, tried = re.sub(", rows [0-9]+ to [0-9]+", "", largest(smallest.used).name), list[_Network]()
-            for number in [number for number, one in enumerate(self._whole, 1) if str(one) == step]:
+            for number in [number for number, operation in enumerate(self._whole, 1) if str(operation) == step]:
                 for part in candidates(stages, number):
                     kept = [other for other in smallest._bands if other.last < part.first or part.last < other.first]
                     ends = stages[part.first - 1].before[0], stages[part.last - 1].after
                     least = max(Values.of(*end).size(self.constants.word) for end in ends if end.kind != "real")
-                    if least >= smallest.ram_bytes or not banded(self._whole, stages, part):
+                    if least >= smallest.ram_bytes or not split_into_bands(self._whole, stages, part):
                         continue
                     bands = [*kept, part]
                     network = _Network(self._operations, self._input_shape, self.constants.word, bands)
@@ -203,7 +209,7 @@ class _Network:
                 return smallest
             smallest = best
 
-    def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | Requantize | None:
+    def _epilogue(self, stages: Sequence[Stage], number: int) -> Threshold | Requantize | None:
         """What is done to a layer's sums, if nothing else takes them."""
         following = stages[number] if number < len(stages) else None
         layer = stages[number - 1]
@@ -254,7 +260,7 @@ class _Network:
         blocks = {}
         for name in dict.fromkeys(frame.after.name for frame in frames):
             made = [frame for frame in frames if frame.after.name == name]
-            taken = [frame.number for frame in frames if name in [one.name for one in frame.inputs]]
+            taken = [frame.number for frame in frames if name in [values.name for values in frame.inputs]]
             size, end = max(frame.after.span(word)[1] for frame in made), max(taken, default=len(frames))
             blocks[name] = Block(name, size, made[0].number, end)
         distances = {
@@ -270,7 +276,7 @@ class _Network:
             if frame.scratch[0]
         }
         align = 8 if word == 64 or self.integer else 4
-        places, size = placed([*blocks.values()], distances, align)
+        places, size = arrange([*blocks.values()], distances, align)
         used = [bytes_used(blocks.values(), places, frame.number) for frame, _ in self.functions]
         return places, -(-size // align) * align, used
 
@@ -325,7 +331,7 @@ class _Network:
         first: dict[tuple[str, ...], int] = {}
         shared = {}
         for frame, body in self.functions:
-            key = (body, *(one.type for one in (*frame.inputs, frame.after)), frame.scratch[1])
+            key = (body, *(values.type for values in (*frame.inputs, frame.after)), frame.scratch[1])
             shared[frame.number] = first.setdefault(key, frame.number)
         return shared
 
@@ -368,9 +374,9 @@ class _Network:
         """Whether results are written over inputs."""
         word = self.constants.word
         (begin, end), *inputs = (
-            [self._places[one.name] + at for at in one.span(word)]
-            for one in (frame.after, *frame.inputs)
-            if one.name in self._places
+            [self._places[values.name] + at for at in values.span(word)]
+            for values in (frame.after, *frame.inputs)
+            if values.name in self._places
         )
         return any(first < end and begin < last for first, last in inputs)
 
@@ -396,8 +402,8 @@ def _distance(frames: Sequence[Frame], results: str, name: str, word: int) -> in
                 if at not in frame.distances:
                     return None
                 most.append(begin - values.span(word)[0] + frame.distances[at])
-        later = [one for other in frames[frame.number :] for one in other.inputs if one.name == name]
-        most += [end - one.span(word)[0] for one in later]
+        later = [value for other in frames[frame.number :] for value in other.inputs if value.name == name]
+        most += [end - value.span(word)[0] for value in later]
     return max(most, default=None)
 
 

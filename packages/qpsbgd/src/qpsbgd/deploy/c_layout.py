@@ -54,7 +54,7 @@ def self_test(operations: Sequence[Operation], shape: Shape, *, integer: bool, r
         common: `name`, `prefix`, and the C types `input` and `output`.
     """
     generator, size = np.random.default_rng(0), (SAMPLES, *shape)
-    steps = next((one.steps for one in operations[:2] if isinstance(one, Quantize)), None)
+    steps = next((operation.steps for operation in operations[:2] if isinstance(operation, Quantize)), None)
     scale = np.float32(1)
     stored: Array
     if integer and steps is not None:

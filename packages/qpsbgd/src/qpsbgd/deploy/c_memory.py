@@ -16,7 +16,9 @@ class Block:
     end: int
 
 
-def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], align: int) -> tuple[dict[str, int], int]:
+def arrange(
+    blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], align: int
+) -> tuple[dict[str, int], int]:
     """Where blocks begin, by name, and the bytes of all together.
 
     Args:
@@ -33,11 +35,11 @@ def placed(blocks: Sequence[Block], distances: Mapping[tuple[str, str], int], al
     # What one step alone needs comes last: between an input and results that follow it, it would keep them apart.
     orders = [sorted(blocks, key=lambda block: (block.begin == block.end, *key(block))) for key in keys]
     orders += [sorted(blocks, key=key) for key in keys]
-    found = [_placed_in(order, distances, align) for order in orders]
-    return min(found, key=lambda one: one[1])
+    arrangements = [_place_in_order(order, distances, align) for order in orders]
+    return min(arrangements, key=lambda arrangement: arrangement[1])
 
 
-def _placed_in(
+def _place_in_order(
     blocks: Iterable[Block], distances: Mapping[tuple[str, str], int], align: int
 ) -> tuple[dict[str, int], int]:
     """Every block at the first place where it fits next to those before it."""

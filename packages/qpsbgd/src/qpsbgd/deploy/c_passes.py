@@ -72,7 +72,7 @@ def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Ope
     for number, stage in enumerate(stages, 1):
         if isinstance(stage.operation, Quantize):
             _sum_whole(changed, stages, number)
-    return _needed(changed)
+    return _prune(changed)
 
 
 def _pools_behind(operations: Sequence[Operation]) -> list[Operation]:
@@ -166,7 +166,7 @@ def _adds(operation: Operation | None, stages: Sequence[Stage], number: int) -> 
     return first.shape == second.shape
 
 
-def _needed(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def _prune(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """The operations that the last one needs, numbered anew."""
     needed, numbers = {len(operations)}, {0: 0}
     for number in range(len(operations), 0, -1):

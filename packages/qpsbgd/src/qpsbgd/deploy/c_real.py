@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpsbgd.deploy.c_values import Frame, float_text, nested, over
+from qpsbgd.deploy.c_values import Frame, float_text, indent, over
 from qpsbgd_runtime.image_operations import Convolution
 from qpsbgd_runtime.operations import Array, Dense, Weighted, Weights
 
@@ -30,8 +30,8 @@ def real_layer(operation: Weighted, frame: Frame) -> str:
     before = frame.before
     taps = operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     if operation.weights.binary and before.channels // operation.groups > _FEW_CHANNELS:
-        return _looked_up(operation, taps, frame)
-    return _multiplied(operation, taps, frame)
+        return _convolve_by_tables(operation, taps, frame)
+    return _convolve_by_products(operation, taps, frame)
 
 
 def _dense(operation: Dense, frame: Frame) -> str:
@@ -48,7 +48,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
             *(f"for (; k < {inputs}; k++)", f"    {products[0]}"),
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
-        return nested([samples], [f"{over('unit', units)} {{", *body])
+        return indent([samples], [f"{over('unit', units)} {{", *body])
     tables = Tables(frame, inputs=inputs, uses=units, each=not isinstance(weights.coefficients, tuple))
     blocks = -(-inputs // frame.word)
     name = frame.array("weights", in_blocks(weights.array.swapaxes(1, 2), frame.word))
@@ -57,7 +57,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
         for plane, factor in enumerate(_coefficients(weights, frame))
     ]
     clear = [over("unit", units), "    out[unit] = 0;"]
-    return nested([samples], [*clear, *tables.calls(source="in", use=use)])
+    return indent([samples], [*clear, *tables.calls(source="in", use=use)])
 
 
 def in_blocks(signs: Array, word: int) -> Array:
@@ -67,7 +67,7 @@ def in_blocks(signs: Array, word: int) -> Array:
     return padded.reshape(*before, -1, word, units).swapaxes(-1, -2)
 
 
-def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
+def _convolve_by_tables(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Pixel by pixel: its tables serve all windows that see it. Sums of a few rows of results wait in the scratch."""
     (rows, columns), weights, groups = taps, operation.weights, operation.groups
     before, after, (height, width) = frame.before, frame.after, frame.before.image
@@ -107,7 +107,7 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
         *(over("k", size), "    row[k] = 0;", "}"),
     ]
     sums = f"float *const sums = scratch + {tables.numbers};"
-    return nested([over("y", height)], body, before=[sums, over("k", waiting), "    sums[k] = 0;"])
+    return indent([over("y", height)], body, before=[sums, over("k", waiting), "    sums[k] = 0;"])
 
 
 def _slots(first: Array, last: Array) -> Array:
@@ -121,12 +121,12 @@ def _slots(first: Array, last: Array) -> Array:
     return slots
 
 
-def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
+def _convolve_by_products(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Channel by channel, from a copy of the channel with what is added at its sides."""
     before, after, weights, groups = frame.before, frame.after, operation.weights, operation.groups
     inputs, units = before.channels // groups, after.channels // groups
     (down, right), (gap, step) = ((1, *pair)[-2:] for pair in (operation.window.stride, operation.window.dilation))
-    rows, columns = (_added(table, *pair) for table, pair in zip(taps, ((down, gap), (right, step)), strict=True))
+    rows, columns = (_pad_line(table, *pair) for table, pair in zip(taps, ((down, gap), (right, step)), strict=True))
     pixels = [dy * gap * len(columns) + dx * step for dy in range(taps[0].shape[1]) for dx in range(taps[1].shape[1])]
     copy = len(rows) * len(columns)
     frame.need(copy + units * len(pixels), "float")
@@ -153,10 +153,10 @@ def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame)
         *(f"for (int32_t j = 0; j < {after.image[1]}; j++, x += {right}) {{", *sums, "}", "}"),
     ]
     clear = [over("k", after.channels * after.positions), "    out[k] = 0.0f;"]
-    return nested([over("channel", before.channels)], body, before=clear)
+    return indent([over("channel", before.channels)], body, before=clear)
 
 
-def _added(taps: Array, stride: int, dilation: int) -> Array:
+def _pad_line(taps: Array, stride: int, dilation: int) -> Array:
     """The pixels of a line with those that are added, so that window k begins at k · stride."""
     places = np.arange(len(taps))[:, None] * stride + np.arange(taps.shape[1]) * dilation
     line = np.full(places.max() + 1, -1)

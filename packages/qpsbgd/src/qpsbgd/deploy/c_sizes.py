@@ -35,18 +35,18 @@ def sizes(source: Path, name: str, compiler: str) -> tuple[Sizes, dict[int, Size
     Raises:
         ValueError: The command is not a gcc of version 10 or later that can compile the source.
     """
-    code, stacks = _compiled(source, compiler)
+    code, stacks = _compile(source, compiler)
     whole = Sizes(sum(code.values()), stacks[f"{name}_run"])
-    code, stacks = _compiled(source, compiler, *_APART)
+    code, stacks = _compile(source, compiler, *_APART)
     steps: dict[int, Sizes] = {}
     for function, stack in stacks.items():  # with and without population counts, a step is two functions
-        if found := re.match(r"step(\d+)(?!\d)", function):
-            known = steps.get(int(found[1]), Sizes(0, 0))
-            steps[int(found[1])] = Sizes(known.code + code.get(function, 0), max(known.stack, stack))
+        if match := re.match(r"step(\d+)(?!\d)", function):
+            known = steps.get(int(match[1]), Sizes(0, 0))
+            steps[int(match[1])] = Sizes(known.code + code.get(function, 0), max(known.stack, stack))
     return whole, steps
 
 
-def _compiled(source: Path, compiler: str, *options: str) -> tuple[dict[str, int], dict[str, int]]:
+def _compile(source: Path, compiler: str, *options: str) -> tuple[dict[str, int], dict[str, int]]:
     """Code and stack of every function."""
     with tempfile.TemporaryDirectory() as folder:
         target, command = Path(folder) / "network.o", shlex.split(compiler)
@@ -66,16 +66,16 @@ def _compiled(source: Path, compiler: str, *options: str) -> tuple[dict[str, int
         for words in map(str.split, symbols.splitlines())
         if len(words) == 4 and words[2] in "tT"
     }
-    own = {title: int(size) for title, size in re.findall(r'title: "([^"]*)" label: "[^"]*?(\d+) bytes', graph)}
+    frames = {title: int(size) for title, size in re.findall(r'title: "([^"]*)" label: "[^"]*?(\d+) bytes', graph)}
     edges = re.findall(r'sourcename: "([^"]*)" targetname: "([^"]*)"', graph)
-    calls = {title: {target for source, target in edges if source == title and target in own} for title in own}
-    return code, {title: _deepest(title, own, calls) for title in own}
+    calls = {title: {target for source, target in edges if source == title and target in frames} for title in frames}
+    return code, {title: _deepest(title, frames, calls) for title in frames}
 
 
 def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _deepest(title: str, own: Mapping[str, int], calls: Mapping[str, set[str]]) -> int:
+def _deepest(title: str, frames: Mapping[str, int], calls: Mapping[str, set[str]]) -> int:
     """Generated C has no recursion."""
-    return own[title] + max((_deepest(other, own, calls) for other in calls[title]), default=0)
+    return frames[title] + max((_deepest(other, frames, calls) for other in calls[title]), default=0)

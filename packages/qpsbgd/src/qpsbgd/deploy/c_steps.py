@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd.deploy.c_bytes import byte_layer, stored
+from qpsbgd.deploy.c_bytes import byte_layer, store_result
 from qpsbgd.deploy.c_passes import EXACT, MixedPool, WholeSum
 from qpsbgd.deploy.c_real import real_layer
-from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, input_name, nested, over
+from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, indent, input_name, over
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Shape
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
@@ -30,7 +30,7 @@ def _sign(operation: ops.Sign, frame: Frame) -> str:
     after, word = frame.after, frame.word
     value = f"in[{_input_place(frame)}]"
     body = [f"out[at * {after.words(word)} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
-    return nested(_over_all(after), body, before=_cleared(after, word))
+    return indent(_over_all(after), body, before=_clear(after, word))
 
 
 def _input_place(frame: Frame) -> str:
@@ -41,21 +41,21 @@ def _input_place(frame: Frame) -> str:
 def _spins(operation: ops.Spins, frame: Frame) -> str:
     before = frame.before
     spin = f"bit(in + at * {before.words(frame.word)}, unit) ? 1 : -1"
-    return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
+    return indent(_over_all(before), [f"out[{before.real_place}] = {spin};"])
 
 
 def _epilogue(operation: Threshold | Requantize, frame: Frame) -> str:
-    setup, store = stored(operation, frame)
+    setup, store = store_result(operation, frame)
     value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
-    return nested(_over_all(frame.after), [value, *store], before=setup)
+    return indent(_over_all(frame.after), [value, *store], before=setup)
 
 
-def _weighted(operation: ops.Dense | Convolution, frame: Frame) -> str:
+def _layer(operation: ops.Dense | Convolution, frame: Frame) -> str:
     if frame.before.kind != "bits":
         return (real_layer if frame.before.kind == "real" else byte_layer)(operation, frame)
     if isinstance(operation, ops.Dense):
         return _dense(operation, frame)
-    return (_patches if operation.groups == 1 else _grouped)(operation, frame)
+    return (_patches if operation.groups == 1 else _grouped_convolution)(operation, frame)
 
 
 def _dense(operation: ops.Dense, frame: Frame) -> str:
@@ -63,7 +63,7 @@ def _dense(operation: ops.Dense, frame: Frame) -> str:
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
     name, words = frame.array("weights", ordered), before.count(frame.word) // rows
-    setup, store = stored(frame.epilogue, frame, most=signs.shape[1])
+    setup, store = store_result(frame.epilogue, frame, most=signs.shape[1])
     body = [
         f"const word *row = {name} + unit * {words};",
         *_differing("in", words, ""),
@@ -71,15 +71,15 @@ def _dense(operation: ops.Dense, frame: Frame) -> str:
         *store,
     ]
     rows_of_words = f"for (int32_t at = 0; at < {rows}; at++, in += {words})"
-    return nested([rows_of_words, over("unit", frame.after.channels)], body, before=setup)
+    return indent([rows_of_words, over("unit", frame.after.channels)], body, before=setup)
 
 
-def _grouped(operation: Convolution, frame: Frame) -> str:
+def _grouped_convolution(operation: Convolution, frame: Frame) -> str:
     """A convolution of bits in several groups, bit by bit."""
     before, after = frame.before, frame.after
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, frame)
-    setup, store = stored(frame.epilogue, frame)
+    setup, store = store_result(frame.epilogue, frame)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
     name, width = frame.array("weights", signs), -(-inputs // frame.word)
     body = [
@@ -90,7 +90,7 @@ def _grouped(operation: Convolution, frame: Frame) -> str:
         f"    differing += bit(pixel, unit / {units} * {inputs} + k) != bit(row, k);",
         *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;", *store),
     ]
-    return nested([*_over_image(after), over("unit", after.channels)], body, before=setup)
+    return indent([*_over_image(after), over("unit", after.channels)], body, before=setup)
 
 
 def _patches(operation: Convolution, frame: Frame) -> str:
@@ -98,7 +98,7 @@ def _patches(operation: Convolution, frame: Frame) -> str:
     channels, units = frame.before.channels, frame.after.channels
     size, loops, at = _window(operation.window, frame)
     signs = operation.weights.array[0].reshape(units, channels, *size).transpose(0, 2, 3, 1).reshape(units, -1)
-    setup, store = stored(frame.epilogue, frame, most=signs.shape[1])
+    setup, store = store_result(frame.epilogue, frame, most=signs.shape[1])
     name, count, words = frame.array("weights", signs), signs.shape[1], -(-signs.shape[1] // frame.word)
     padded = "    continue;" in loops
     loops.append(f"const int32_t place = (dy * {size[1]} + dx) * {channels};")
@@ -121,7 +121,7 @@ def _patches(operation: Convolution, frame: Frame) -> str:
             f"const int32_t lost = 2 * differing{'' if inside else ' + missing'};",
             *(*store, "}", *(["}"] if padded else [])),
         ]
-    return nested(_over_image(frame.after), body, before=setup)
+    return indent(_over_image(frame.after), body, before=setup)
 
 
 def _differing(source: str, words: int, mask: str) -> list[str]:
@@ -133,7 +133,9 @@ def _differing(source: str, words: int, mask: str) -> list[str]:
     def fifteen(first: str = "", at: int = 0, count: int = 15) -> str:
         words = [term(f"{first}{at + k}") for k in range(count)] + ["0"] * (15 - count)
         return (
-            f"popcount15({', '.join(words)})" if count > 2 else " + ".join(f"popcount({one})" for one in words[:count])
+            f"popcount15({', '.join(words)})"
+            if count > 2
+            else " + ".join(f"popcount({word})" for word in words[:count])
         )
 
     if words > _UNROLLED:
@@ -155,7 +157,7 @@ def _over_all(values: Values) -> list[str]:
     return [over("at", values.positions), over("unit", values.channels)]
 
 
-def _cleared(values: Values, word: int) -> list[str]:
+def _clear(values: Values, word: int) -> list[str]:
     return [over("k", values.count(word)), "    out[k] = 0;"]
 
 
@@ -189,7 +191,7 @@ def _quantize(operation: Quantize, frame: Frame) -> str:
     else:
         body = [f"const int32_t value = {value};"]
     body += [f"out[at * {after.channels} + unit] = ({after.type})({least}{largest}value);"]
-    return nested(_over_all(after), body)
+    return indent(_over_all(after), body)
 
 
 def _reshape(operation: ops.Reshape, frame: Frame) -> str:
@@ -198,14 +200,14 @@ def _reshape(operation: ops.Reshape, frame: Frame) -> str:
     loop = over("k", before.channels * before.positions)
     if before.kind != "bits":
         source = f"in[k % {before.positions} * {before.channels} + k / {before.positions}]"
-        return nested([loop], [f"out[k % {after.positions} * {after.channels} + k / {after.positions}] = {source};"])
+        return indent([loop], [f"out[k % {after.positions} * {after.channels} + k / {after.positions}] = {source};"])
     bit = f"bit(in + at * {before.words(word)}, from)"
     body = [
         f"const int32_t from = k / {before.positions}, at = k % {before.positions};",
         f"const int32_t to = k / {after.positions}, place = k % {after.positions};",
         f"out[place * {after.words(word)} + to / {word}] |= (word){bit} << (to % {word});",
     ]
-    return nested([loop], body, before=_cleared(after, word))
+    return indent([loop], body, before=_clear(after, word))
 
 
 def _scale(operation: Scale, frame: Frame) -> str:
@@ -220,7 +222,7 @@ def _scale(operation: Scale, frame: Frame) -> str:
     )
     value = f"in[{before.real_place}]" if before.kind == "real" else f"(float)in[at * {before.channels} + unit]"
     loops = [over("unit", before.channels), over("at", before.positions)]
-    return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
+    return indent(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
 def fixed_point(operation: Scale) -> tuple[int | None, float]:
@@ -250,7 +252,7 @@ def _fixed_scale(operation: Scale, frame: Frame) -> str:
             for what, values, kind in parts
         )
         value = f"(int64_t){factor} * {value} + {offset}"
-    return nested(_over_all(before), [f"out[{before.real_place}] = {value};"])
+    return indent(_over_all(before), [f"out[{before.real_place}] = {value};"])
 
 
 def _clip(operation: ops.Clip, frame: Frame) -> str:
@@ -265,7 +267,7 @@ def _clip(operation: ops.Clip, frame: Frame) -> str:
     body = [*body, f"out[k] = {value};", "}"]
     loops = [f"{over('k', fours)} {{"] * (fours > 0)
     rest = [f"for (int32_t k = {fours}; k < {count}; k++) {{"] * (count > fours)
-    return nested(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
+    return indent(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
 
 
 def _plain_max_pool(window: Window, before: Values, after: Values) -> str:
@@ -282,7 +284,7 @@ def _plain_max_pool(window: Window, before: Values, after: Values) -> str:
         *(f"largest = x[{place}] > largest ? x[{place}] : largest;" for place in places[1:]),
         *("*out++ = largest;", "}"),
     ]
-    return nested([over("unit", after.channels), over("i", after.image[0])], body)
+    return indent([over("unit", after.channels), over("i", after.image[0])], body)
 
 
 def _max_pool(operation: MaxPool, frame: Frame) -> str:
@@ -298,12 +300,12 @@ def _max_pool(operation: MaxPool, frame: Frame) -> str:
         if falling is not None:
             turned = f" ^ {frame.array('falling', falling)}[k]"
         body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k]{turned};", "}"]
-        return nested([*_over_image(after), over("k", words)], [*body, f"out[at * {words} + k] = largest{turned};"])
+        return indent([*_over_image(after), over("k", words)], [*body, f"out[at * {words} + k] = largest{turned};"])
     units, value = over("unit", after.channels), "pixel[unit]"
     if before.kind == "real":
         value = f"in[unit * {before.positions} + {at}]"
         body = ["float largest = -FLT_MAX;", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
-        return nested([*_over_image(after), units], [*body, f"out[unit * {after.positions} + at] = largest;"])
+        return indent([*_over_image(after), units], [*body, f"out[unit * {after.positions} + at] = largest;"])
     least = {"uint8_t": "0", "int8_t": "INT8_MIN"}.get(before.type, "INT32_MIN")
     largest = []
     if falling is not None:  # whose order is turned round by their complements
@@ -319,7 +321,7 @@ def _max_pool(operation: MaxPool, frame: Frame) -> str:
         *(units, f"    to[unit] = {value} > to[unit] ? {value} : to[unit];", "}"),
         *largest,
     ]
-    return nested(_over_image(after), body)
+    return indent(_over_image(after), body)
 
 
 def _whole_sum(operation: WholeSum, frame: Frame) -> str:
@@ -343,7 +345,7 @@ def _whole_sum(operation: WholeSum, frame: Frame) -> str:
             offset += channels
         if len(operation.factors) == 1:
             frame.distances = dict.fromkeys(range(len(frame.inputs)), 0)
-        return nested([over("at", after.positions)], lines)
+        return indent([over("at", after.positions)], lines)
     window = operation.pool.window_for((before.channels, *before.image[-operation.pool.dimensions :]))
     size, loops, at = _window(window, frame)
     terms = " + ".join(
@@ -356,7 +358,7 @@ def _whole_sum(operation: WholeSum, frame: Frame) -> str:
         f"const int32_t value = rounded(sum, count * {divisor});",
         f"out[at * {after.channels} + unit] = ({after.type})({clipped});",
     ]
-    return nested([*_over_image(after), over("unit", after.channels)], body)
+    return indent([*_over_image(after), over("unit", after.channels)], body)
 
 
 def _average_pool(operation: AveragePool, frame: Frame) -> str:
@@ -368,12 +370,12 @@ def _average_pool(operation: AveragePool, frame: Frame) -> str:
     if operation.counts_padding:
         body += [f"count = {math.prod(size)};"]
     body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
-    return nested([*_over_image(after), over("unit", before.channels)], body)
+    return indent([*_over_image(after), over("unit", before.channels)], body)
 
 
 STEPS: Statements = {
-    ops.Dense: _weighted,
-    Convolution: _weighted,
+    ops.Dense: _layer,
+    Convolution: _layer,
     ops.Sign: _sign,
     ops.Spins: _spins,
     Threshold: _epilogue,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import qpsbgd_runtime.tensor_operations as tensors
-from qpsbgd.deploy.c_values import Frame, Statements, float_text, input_name, nested, over
+from qpsbgd.deploy.c_values import Frame, Statements, float_text, indent, input_name, over
 from qpsbgd_runtime.operations import Shape
 
 _FUNCTIONS = {
@@ -26,19 +26,19 @@ _FUNCTIONS = {
 def _activation(operation: tensors.Activation, frame: Frame) -> str:
     leaky = operation.function == "leaky relu"
     value = f"(x < 0 ? {float_text(operation.slope)} * x : x)" if leaky else _FUNCTIONS[operation.function]
-    return nested([over("k", math.prod(frame.before.shape))], ["const float x = in[k];", f"out[k] = {value};"])
+    return indent([over("k", math.prod(frame.before.shape))], ["const float x = in[k];", f"out[k] = {value};"])
 
 
 def _transpose(operation: tensors.Transpose, frame: Frame) -> str:
     steps = _steps(frame.before.shape)
-    return _gathered(frame.after.shape, f"in[{_index([steps[at] for at in operation.order])}]")
+    return _gather(frame.after.shape, f"in[{_index([steps[at] for at in operation.order])}]")
 
 
 def _slice(operation: tensors.Slice, frame: Frame) -> str:
     steps, axis = _steps(frame.before.shape), operation.dimension(frame.before.shape)
     place = f"{operation.start * steps[axis]} + " if operation.start else ""
     place += _index(steps if operation.keep else [*steps[:axis], *steps[axis + 1 :]])
-    return _gathered(frame.after.shape, f"in[{place}]")
+    return _gather(frame.after.shape, f"in[{place}]")
 
 
 def _embedding(operation: tensors.Embedding, frame: Frame) -> str:
@@ -46,7 +46,7 @@ def _embedding(operation: tensors.Embedding, frame: Frame) -> str:
         raise ValueError(f"{operation} must take the network's inputs themselves in C; use packed or ONNX")
     width = operation.table.shape[1]
     row = f"const float *row = {frame.array('table', operation.table)} + (int32_t)in[k] * {width};"
-    return nested([over("k", math.prod(frame.before.shape))], [row, over("d", width), "    *out++ = row[d];"])
+    return indent([over("k", math.prod(frame.before.shape))], [row, over("d", width), "    *out++ = row[d];"])
 
 
 def _steps(shape: Shape) -> list[int]:
@@ -64,9 +64,9 @@ def _index(steps: Sequence[int]) -> str:
     return " + ".join(terms) or "0"
 
 
-def _gathered(shape: Shape, value: str, *before: str) -> str:
+def _gather(shape: Shape, value: str, *before: str) -> str:
     """One number after the other, for every place of a shape; `before` are statements before each."""
-    return nested(["int32_t k = 0;", *_loops(shape)], [*before, f"out[k++] = {value};"])
+    return indent(["int32_t k = 0;", *_loops(shape)], [*before, f"out[k++] = {value};"])
 
 
 def _take(operation: tensors.Take, frame: Frame) -> str:
@@ -77,7 +77,7 @@ def _take(operation: tensors.Take, frame: Frame) -> str:
     value = f"in[from * {steps[axis]} + {rest}]"
     if (operation.places < 0).any():
         value = f"from < 0 ? {float_text(operation.fill)} : {value}"
-    return _gathered(frame.after.shape, value, place)
+    return _gather(frame.after.shape, value, place)
 
 
 def _softmax(operation: tensors.Softmax, frame: Frame) -> str:
@@ -95,7 +95,7 @@ def _softmax(operation: tensors.Softmax, frame: Frame) -> str:
         *(f"y[k * {inner}] = expf(x[k * {inner}] - largest);", f"sum += y[k * {inner}];", "}"),
         *(along, f"    y[k * {inner}] /= sum;"),
     ]
-    return nested([over("row", math.prod(shape[:axis])), over("at", inner)], body)
+    return indent([over("row", math.prod(shape[:axis])), over("at", inner)], body)
 
 
 def _normalize(operation: tensors.Normalize, frame: Frame) -> str:
@@ -110,7 +110,7 @@ def _normalize(operation: tensors.Normalize, frame: Frame) -> str:
         body += [along, "    mean += x[k];", f"mean /= {size};"]
     body += [f"{along} {{", "y[k] = x[k] - mean;", "square += y[k] * y[k];", "}"]
     body += [f"square = sqrtf(square / {size} + {float_text(operation.eps)});", along, "    y[k] /= square;"]
-    return nested([over("row", math.prod(rows))], body)
+    return indent([over("row", math.prod(rows))], body)
 
 
 def _mean(operation: tensors.Mean, frame: Frame) -> str:
@@ -122,7 +122,7 @@ def _mean(operation: tensors.Mean, frame: Frame) -> str:
     total = math.prod(shape) // count
     clear = [over("k", total), "    out[k] = 0.0f;", "int32_t k = 0;"]
     divide = [f"for (k = 0; k < {total}; k++)", f"    out[k] /= {count};"]
-    return nested(_loops(shape), [f"out[{_index(steps)}] += in[k++];"], before=clear, after=divide)
+    return indent(_loops(shape), [f"out[{_index(steps)}] += in[k++];"], before=clear, after=divide)
 
 
 def _combine(operation: tensors.Combine, frame: Frame) -> str:
@@ -132,13 +132,13 @@ def _combine(operation: tensors.Combine, frame: Frame) -> str:
     else:
         other, second = frame.array("constants", operation.constant), operation.constant.shape
     if first == second:
-        return nested([over("k", math.prod(second))], [f"out[k] = in[k] {sign} {other}[k];"])
+        return indent([over("k", math.prod(second))], [f"out[k] = in[k] {sign} {other}[k];"])
     shape = frame.after.shape
-    left, right = (_index(_repeated(one, len(shape))) for one in (first, second))
-    return _gathered(shape, f"in[{left}] {sign} {other}[{right}]")
+    left, right = (_index(_broadcast_steps(sizes, len(shape))) for sizes in (first, second))
+    return _gather(shape, f"in[{left}] {sign} {other}[{right}]")
 
 
-def _repeated(shape: Shape, rank: int) -> list[int]:
+def _broadcast_steps(shape: Shape, rank: int) -> list[int]:
     """The steps of values whose dimensions of size 1 are repeated, with dimensions added in front."""
     steps = [0 if size == 1 else step for size, step in zip(shape, _steps(shape), strict=True)]
     return [0] * (rank - len(shape)) + steps
@@ -152,7 +152,7 @@ def _concatenate(operation: tensors.Concatenate, frame: Frame) -> str:
         place = f"row * {math.prod(after[axis:])} + {start} + k"
         body += [over("k", size), f"    out[{place}] = {input_name(at)}[row * {size} + k];"]
         start += size
-    return nested([over("row", math.prod(after[:axis]))], body)
+    return indent([over("row", math.prod(after[:axis]))], body)
 
 
 def _product(operation: tensors.Product, frame: Frame) -> str:
@@ -163,7 +163,7 @@ def _product(operation: tensors.Product, frame: Frame) -> str:
         *("float sum = 0.0f;", over("k", inner), f"    sum += left[k] * right[k * {columns}];"),
         f"out[(matrix * {rows} + i) * {columns} + j] = sum;",
     ]
-    return nested([over("matrix", math.prod(batch)), over("i", rows), over("j", columns)], body)
+    return indent([over("matrix", math.prod(batch)), over("i", rows), over("j", columns)], body)
 
 
 TENSOR_STEPS: Statements = {

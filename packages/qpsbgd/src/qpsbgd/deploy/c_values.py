@@ -174,7 +174,7 @@ class Frame:
         row, column = (np.where(taps < 0, none, taps).min(1) for taps in (rows, columns))
         first = np.minimum.accumulate((row[:, None] * self.before.image[1] + column).ravel()[::-1])[::-1]
         first = first.clip(0, self.before.positions)
-        read, written = (one.size(self.word) // one.positions for one in (self.before, self.after))
+        read, written = (values.size(self.word) // values.positions for values in (self.before, self.after))
         self.distances[0] = int(max(0, ((np.arange(len(first)) + 1) * written - first * read).max()))
 
     def array(self, name: str, values: Array) -> str:
@@ -194,7 +194,7 @@ class Frame:
             for what, values in parts.items()
         )
         loop = f"for (int32_t {entry} = {begin}[{pixel}]; {entry} < {begin}[{pixel} + 1]; {entry}++)"
-        position, place = [*(f"{one}[{entry}]" for one in names), "0"][:2]
+        position, place = [*(f"{array}[{entry}]" for array in names), "0"][:2]
         return WindowLoop(loop, position, place)
 
     def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
@@ -226,7 +226,7 @@ def over(what: str, count: int) -> str:
     return f"for (int32_t {what} = 0; {what} < {count}; {what}++)"
 
 
-def nested(loops: Sequence[str], body: Sequence[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+def indent(loops: Sequence[str], body: Sequence[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
     """Statements with the indentation that their braces ask for; the last loop opens one."""
     *outer, inner = loops
     lines, depth = [], 1

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.graph_builder import LOWEST, GraphBuilder, Traced
-from qpsbgd.deploy.modules import axis_of, is_whole_number, known, module_of, to_numpy
-from qpsbgd.deploy.resampling import interpolated, padded
+from qpsbgd.deploy.modules import axis_of, is_whole_number, module_of, need_shape, to_numpy
+from qpsbgd.deploy.resampling import interpolate_operations, pad_operations
 from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale
@@ -32,12 +32,12 @@ class _Functions:
     def div(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Traced):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
-        return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
+        return self._combine("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
     def neg(self, value: Any) -> Traced:
-        return self._scaled(value, -1.0, 0.0)
+        return self._scale(value, -1.0, 0.0)
 
-    def _combined(self, how: str, left: Any, right: Any) -> Traced:
+    def _combine(self, how: str, left: Any, right: Any) -> Traced:
         if isinstance(left, Traced) and isinstance(right, Traced):
             return self.builder.emit(Combine(self.name, how), left, right)
         swapped = isinstance(right, Traced)
@@ -59,13 +59,13 @@ class _Functions:
         if not math.isfinite(number):
             raise ValueError(f"{self.name} must have a finite number, got {number}")
         difference = (-1.0, number) if swapped else (1.0, -number)
-        return self._scaled(value, *{"multiply": (number, 0.0), "add": (1.0, number), "subtract": difference}[how])
+        return self._scale(value, *{"multiply": (number, 0.0), "add": (1.0, number), "subtract": difference}[how])
 
-    add = functools.partialmethod(_combined, "add")
-    sub = functools.partialmethod(_combined, "subtract")
-    mul = functools.partialmethod(_combined, "multiply")
+    add = functools.partialmethod(_combine, "add")
+    sub = functools.partialmethod(_combine, "subtract")
+    mul = functools.partialmethod(_combine, "multiply")
 
-    def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
+    def _scale(self, value: Any, factor: float, offset: float) -> Traced:
         scale = Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32))
         return self.builder.emit(scale, value)
 
@@ -92,7 +92,7 @@ class _Functions:
             places += [-1] * size if constant else range(first, first + size)
             parts.append(value[0] if constant else torch.zeros((*shape[:axis], size, *shape[axis + 1 :])))
         taken = self.builder.emit(Take(self.name, axis, np.array(places, np.int32)), joint)
-        return self._combined("add", taken, torch.cat(parts, axis))
+        return self._combine("add", taken, torch.cat(parts, axis))
 
     def stack(self, tensors: Any, dim: int = 0) -> Traced:
         return self.cat([self.unsqueeze(value, dim) for value in tensors], dim)
@@ -108,7 +108,7 @@ class _Functions:
         if not (isinstance(value, Traced) and isinstance(weight, Tensor) and weight.ndim == 2):
             raise ValueError(f"{self.name} must multiply a value by a constant matrix; write left @ right for two")
         product = self.matmul(value, weight.T)
-        return product if bias is None else self._combined("add", product, bias)
+        return product if bias is None else self._combine("add", product, bias)
 
     def transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
         order = list(range(len(self._shape(value))))
@@ -117,7 +117,7 @@ class _Functions:
         return self.builder.emit(Transpose(self.name, tuple(order)), value)
 
     def permute(self, value: Any, *dims: Any) -> Any:
-        wanted = [dim if dim >= 0 else dim + len(_listed(dims)) for dim in _listed(dims)]
+        wanted = [dim if dim >= 0 else dim + len(_as_list(dims)) for dim in _as_list(dims)]
         if wanted[1:2] == [0]:  # the parts along the first dimension, as of qkv.permute(2, 0, 3, 1, 4)
             rest = [dim - (dim > wanted[0]) for dim in wanted[1:]]
             return [self.permute(part, rest) for part in self.unbind(value, wanted[0])]
@@ -129,7 +129,7 @@ class _Functions:
         return self.builder.emit(Transpose(self.name, tuple(dim - 1 for dim in wanted[1:])), value)
 
     def reshape(self, value: Any, *sizes: Any, shape: Any = None) -> Traced:
-        batch, *rest = _listed(sizes if shape is None else (shape,))
+        batch, *rest = _as_list(sizes if shape is None else (shape,))
         known_shape = self.builder.shape(value) if batch == -1 and -1 not in rest else None
         free = batch == -1 and -1 not in rest and (known_shape is None or math.prod(known_shape) == math.prod(rest))
         if not (batch is BATCH or free) or not all(map(is_whole_number, rest)):
@@ -155,18 +155,18 @@ class _Functions:
     def mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         if dim is None:
             raise ValueError(f"{self.name} must say which dimensions: x.mean((2, 3))")
-        axes = tuple(axis_of(self.name, axis) for axis in _listed((dim,)))
+        axes = tuple(axis_of(self.name, axis) for axis in _as_list((dim,)))
         return self.builder.emit(Mean(self.name, axes, bool(keepdim)), value)
 
     def sum(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         shape, mean = self._shape(value), self.mean(value, dim, keepdim)
-        return self._scaled(mean, math.prod(shape) / math.prod(self._shape(mean)), 0.0)
+        return self._scale(mean, math.prod(shape) / math.prod(self._shape(mean)), 0.0)
 
     def amax(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         if dim is None or isinstance(dim, Traced):
             raise ValueError(f"{self.name} must say which dimension: x.amax(2) or x.max(2)[0]")
         shape = self._shape(value)
-        axes = sorted({axis_of(self.name, axis) % len(shape) for axis in _listed((dim,))})
+        axes = sorted({axis_of(self.name, axis) % len(shape) for axis in _as_list((dim,))})
         order = (*(at for at in range(len(shape)) if at not in axes), *axes)
         count = math.prod(shape[at] for at in axes)
         rows = Reshape(self.name, (math.prod(shape) // count, count))
@@ -234,10 +234,10 @@ class _Functions:
         return self._part(value, axis_of(self.name, dim), index)
 
     def pad(self, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Traced:
-        return self.builder.chain(padded(self.name, self._shape(x), pad, mode=mode, value=value), x)
+        return self.builder.chain(pad_operations(self.name, self._shape(x), pad, mode=mode, value=value), x)
 
     def interpolate(self, x: Any, *args: Any, **options: Any) -> Traced:
-        return self.builder.chain(interpolated(self.name, self._shape(x), *args, **options), x)
+        return self.builder.chain(interpolate_operations(self.name, self._shape(x), *args, **options), x)
 
     def pow(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
@@ -268,14 +268,14 @@ class _Functions:
             return self._hidden(value, hidden)
         if not math.isfinite(fill):
             raise ValueError(f"{self.name} must fill in a finite number or -inf, got {fill}")
-        return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * fill)
+        return self._combine("add", self._combine("multiply", value, (~hidden).float()), hidden * fill)
 
     def _hidden(self, value: Any, mask: Tensor) -> Traced:
         """A value with −∞ where a constant mask is true."""
         hidden = mask.numpy(force=True)
         while hidden.ndim and len(hidden) == 1:  # the batch dimension, or one that is repeated anyway
             hidden = hidden[0]
-        lowest = self._combined("add", value, mask * LOWEST)
+        lowest = self._combine("add", value, mask * LOWEST)
         return replace(lowest, hidden=hidden if lowest.hidden is None else hidden | lowest.hidden)
 
     def scaled_dot_product_attention(
@@ -299,14 +299,14 @@ class _Functions:
             scores = self.masked_fill(scores, ~attn_mask, -math.inf)
         elif isinstance(attn_mask, Tensor):
             hidden, shape = (attn_mask == -math.inf).numpy(force=True), self._shape(scores)
-            scores = self._combined("add", scores, attn_mask.clamp(min=LOWEST))
+            scores = self._combine("add", scores, attn_mask.clamp(min=LOWEST))
             self.builder.check_rows(self.name, hidden.reshape(hidden.shape[-len(shape) :]), shape, -1)
         elif attn_mask is not None:
-            scores = self._combined("add", scores, attn_mask)
+            scores = self._combine("add", scores, attn_mask)
         return self.matmul(self.builder.emit(Softmax(self.name, -1), scores), value)
 
     def _shape(self, value: Any) -> Shape:
-        return known(self.name, self.builder.shape(value))
+        return need_shape(self.name, self.builder.shape(value))
 
 
 class _Sizes:
@@ -316,10 +316,10 @@ class _Sizes:
         self._name = name
 
     def __getitem__(self, index: Any) -> Any:
-        return BATCH if index == 0 else known(self._name, None)
+        return BATCH if index == 0 else need_shape(self._name, None)
 
 
-def _listed(values: Sequence[Any]) -> list[Any]:
+def _as_list(values: Sequence[Any]) -> list[Any]:
     """Sizes or dimensions given as one sequence or one by one."""
     return list(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else list(values)
 

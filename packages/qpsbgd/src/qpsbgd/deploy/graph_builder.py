@@ -58,10 +58,10 @@ class GraphBuilder:
         if isinstance(module, (*kinds.DENSE, *kinds.CONVOLUTIONS)):
             small = value.small if isinstance(module, BinaryLayer) and module.bits == 1 else None
             source = self.real(value) if small is None else small
-            sums = self._append(kinds.weighted(name, module, integer=small is not None), source)
+            sums = self._append(kinds.weighted_sum(name, module, integer=small is not None), source)
             return Traced(name, module, sums=sums, steps=None if small is None else value.steps)
         if isinstance(module, SignActivation | QuantActivation):
-            return self._activated(name, module, value)
+            return self._activation(name, module, value)
         if isinstance(module, kinds.NORMS):
             kinds.norm_scale(name, module)  # raises if it has no statistics
             return Traced(name, module, parent=value)
@@ -74,7 +74,7 @@ class GraphBuilder:
         """The result of an operation: of bits or numbers of 8 bits where it moves those, otherwise of real numbers."""
         small, steps = values[0].small, values[0].steps
         if any(value.hidden is not None for value in values):
-            return self._masked(operation, values)
+            return self._emit_masked(operation, values)
         if small is None or not isinstance(operation, Reshape | MaxPool):
             return Traced(real=self._append(operation, *map(self.real, values)))
         if isinstance(operation, Reshape) and isinstance(self._operations[small - 1], Sign | Quantize):
@@ -82,12 +82,14 @@ class GraphBuilder:
             return Traced(small=self._append(first, self._append(operation, *first.inputs)), steps=steps)
         return Traced(small=self._append(operation, small), steps=steps)
 
-    def _masked(self, operation: Operation, values: Sequence[Traced]) -> Traced:
+    def _emit_masked(self, operation: Operation, values: Sequence[Traced]) -> Traced:
         """The result of an operation on values of which −∞ stands for some; a softmax has none of them left."""
         result = self.emit(operation, *(replace(value, hidden=None) for value in values))
         hidden = functools.reduce(np.logical_or, [value.hidden for value in values if value.hidden is not None])
         if isinstance(operation, Softmax):
-            self.check_rows(operation.name, hidden, kinds.known(operation.name, self.shape(result)), operation.axis)
+            self.check_rows(
+                operation.name, hidden, kinds.need_shape(operation.name, self.shape(result)), operation.axis
+            )
             return result
         adds = isinstance(operation, Combine) and operation.how == "add"
         if not adds and not (isinstance(operation, Scale) and (operation.factor > 0).all()):
@@ -114,13 +116,13 @@ class GraphBuilder:
             raise _only_softmax()
         if value.real is None:
             if value.small is not None:
-                one = np.ones(1, np.float32)
-                whole = None if value.steps is None else Scale("output", value.steps.scale * one, 0 * one)
+                ones = np.ones(1, np.float32)
+                whole = None if value.steps is None else Scale("output", value.steps.scale * ones, 0 * ones)
                 value.real = self._append(whole or Spins("output"), value.small)
             elif value.operation is not None and value.parent is not None:
-                value.real = self._applied([value], self.real(value.parent))
+                value.real = self._apply_in_turn([value], self.real(value.parent))
             else:
-                value.real = self._scaled(value)
+                value.real = self._with_norms(value)
         return value.real
 
     def shape(self, value: Traced) -> Shape | None:
@@ -134,7 +136,7 @@ class GraphBuilder:
         before = self.shape(value.parent)
         return before if before is None or value.operation is None else value.operation.shape_after(before)
 
-    def finished(self, output: Any) -> tuple[Operation, ...]:
+    def finish(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
         if not isinstance(output, Traced):
             raise ValueError(f"the model must return one tensor, got {type(output).__name__}")
@@ -157,7 +159,7 @@ class GraphBuilder:
         self._operations.append(operation)
         return len(self._operations)
 
-    def _scaled(self, value: Traced) -> int:
+    def _with_norms(self, value: Traced) -> int:
         """A layer's sums or another value, with all norms after it as one scale in double precision."""
         norms = []
         while isinstance(value.module, kinds.NORMS):
@@ -194,18 +196,18 @@ class GraphBuilder:
         if not norms or not isinstance(value.module, kinds.DENSE):
             return False
         if {norm.num_features for norm in norms} != {len(value.module.weight)}:
-            kinds.known(value.name, self.shape(value))
+            kinds.need_shape(value.name, self.shape(value))
         return len(self.shape(value) or ()) > 1
 
     def _integer(self, value: Traced) -> bool:
         """Whether a value has integer sums."""
         return value.sums is not None and bool(getattr(self._operations[value.sums - 1], "integer", False))
 
-    def _activated(self, name: str, module: SignActivation | QuantActivation, value: Traced) -> Traced:
+    def _activation(self, name: str, module: SignActivation | QuantActivation, value: Traced) -> Traced:
         """A sign or integers; after a layer with integer sums, as one operation with what lies between."""
         if isinstance(module, SignActivation) and value.small is not None and value.steps is None:
             return value
-        number = self._fused(module, value)
+        number = self._fuse(module, value)
         if isinstance(module, SignActivation):
             if number is None:
                 number = self._append(Sign(name), self._same_sign(name, self.real(value)))
@@ -215,7 +217,7 @@ class GraphBuilder:
             number = self._append(Quantize(name, steps_of(module)), self.real(value))
         return Traced(small=number, steps=steps_of(module))
 
-    def _fused(self, module: SignActivation | QuantActivation, value: Traced) -> int | None:
+    def _fuse(self, module: SignActivation | QuantActivation, value: Traced) -> int | None:
         """The value of an activation as one operation with all since the layer before it; None without integer sums."""
         layer, between = _since_layer(value)
         pools = _placed_pools(between)
@@ -228,9 +230,9 @@ class GraphBuilder:
         assert isinstance(layer.module, BinaryLayer)
         sums = LayerSums(layer.module, modules, layer.name, layer.steps)
         operation = sums.requantize(module) if isinstance(module, QuantActivation) else sums.threshold()
-        number = self._applied(pools[0], layer.sums)
+        number = self._apply_in_turn(pools[0], layer.sums)
         number = self._append(replace(operation, axis=_axis(layer.module, bool(norms))), number)
-        return self._applied(pools[1], number)
+        return self._apply_in_turn(pools[1], number)
 
     def _same_sign(self, name: str, number: int) -> int:
         """The value, or x · (x − z) of a function that is negative for z < x < 0 alone, as torch rounds it."""
@@ -242,7 +244,7 @@ class GraphBuilder:
         moved = self._append(Scale(name, np.ones(1, np.float32), -zero), clipped)
         return self._append(Combine(name, "multiply"), clipped, moved)
 
-    def _applied(self, waiting: Sequence[Traced], number: int) -> int:
+    def _apply_in_turn(self, waiting: Sequence[Traced], number: int) -> int:
         """The value after modules that waited, pools or clips, of the value with a number."""
         for step in waiting:
             assert step.operation is not None

@@ -67,7 +67,7 @@ class Result:
         self.value, self._seen = value, len(self._changes)
 
 
-def shared(target: Any, source: Result, value: Any, name: str, rest: Sequence[Any], options: Any) -> Result | None:
+def alias_of(target: Any, source: Result, value: Any, name: str, rest: Sequence[Any], options: Any) -> Result | None:
     """The result of a function or module of `source` and other arguments, where it shares memory; None elsewhere."""
     called = target if isinstance(target, str) else getattr(target, "__name__", "")
     if isinstance(target, SKIPPED) or called in _SAME:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
+from qpsbgd.deploy.resampling import adaptive_pool, interpolate_operations, pad_operations
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d, padded_sides
 from qpsbgd.nn.layers import BinaryLayer
@@ -72,7 +72,7 @@ _REFUSED: dict[type[nn.Module], str] = {
 """Advice for some modules that cannot be expressed."""
 
 
-def unsupported(name: str, module: nn.Module) -> ValueError:
+def unsupported_error(name: str, module: nn.Module) -> ValueError:
     """The error about a module that cannot be expressed."""
     supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
     others = f"supported are {supported}, and functions between them"
@@ -93,7 +93,7 @@ def is_whole_number(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def known(name: str, shape: Shape | None) -> Shape:
+def need_shape(name: str, shape: Shape | None) -> Shape:
     """The shape, or the error that asks for it."""
     if shape is None:
         raise ValueError(f"{name} depends on the shape of a sample: give input_shape, such as (1, 28, 28)")
@@ -108,7 +108,7 @@ def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float
     return np.ascontiguousarray(array, dtype)
 
 
-def weighted(name: str, module: Any, *, integer: bool) -> ops.Weighted:
+def weighted_sum(name: str, module: Any, *, integer: bool) -> ops.Weighted:
     """The sums of a layer with weights, without its gain and bias."""
     array = to_numpy(module.weight, name, module)
     if isinstance(module, BinaryLayer):
@@ -154,7 +154,7 @@ def norm_scale(name: str, norm: nn.modules.batchnorm._BatchNorm) -> tuple[Array,
     return factor, offset
 
 
-def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, shape: Shape | None) -> list[Operation]:
+def _norm(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, shape: Shape | None) -> list[Operation]:
     weight, bias = (getattr(module, what, None) for what in ("weight", "bias"))
     factor, offset = (
         np.full(1, default, np.float32) if values is None else to_numpy(values, name, module)
@@ -163,13 +163,13 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
     axis = 0 if isinstance(module, nn.GroupNorm) else -1
     scale = [] if weight is None and bias is None else [Scale(name, factor.ravel(), offset.ravel(), axis)]
     if isinstance(module, nn.GroupNorm):
-        groups, back = ops.Reshape(name, (int(module.num_groups), -1)), ops.Reshape(name, known(name, shape))
+        groups, back = ops.Reshape(name, (int(module.num_groups), -1)), ops.Reshape(name, need_shape(name, shape))
         return [groups, Normalize(name, float(module.eps)), back, *scale]
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
     normal: list[Operation] = [Normalize(name, float(eps), isinstance(module, nn.LayerNorm)), *scale]
     if (dimensions := len(module.normalized_shape)) == 1:
         return normal
-    sizes = known(name, shape)
+    sizes = need_shape(name, shape)
     return [ops.Reshape(name, (*sizes[:-dimensions], -1)), *normal, ops.Reshape(name, sizes)]
 
 
@@ -179,7 +179,7 @@ def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) 
             return ops.Reshape(name, (-1,))
         if module.start_dim == 0:
             raise refusal(name, module, "must keep the batch dimension: start_dim=1")
-        sizes = known(name, shape)
+        sizes = need_shape(name, shape)
         first, last = (axis_of(name, dim) % len(sizes) for dim in (module.start_dim, module.end_dim))
         return ops.Reshape(name, (*sizes[:first], -1, *sizes[last + 1 :]))
     new: Any = module.unflattened_size
@@ -187,7 +187,7 @@ def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) 
         raise refusal(name, module, "must unflatten a dimension other than the batch into a tuple of sizes")
     if shape is None and module.dim == 1:  # as behind a dense layer; the operation takes no other samples
         return ops.Reshape(name, _ints(new))
-    sizes = known(name, shape)
+    sizes = need_shape(name, shape)
     axis = axis_of(name, module.dim) % len(sizes)
     return ops.Reshape(name, (*sizes[:axis], *_ints(new), *sizes[axis + 1 :]))
 
@@ -206,7 +206,7 @@ def _pool_window(name: str, module: Any, shape: Shape | None) -> Window:
     size, stride, padding, gaps = (_sizes(value, dimensions) for value in given)
     sides = tuple((value, value) for value in padding)
     if module.ceil_mode:
-        images = known(name, shape)[1:]
+        images = need_shape(name, shape)[1:]
         sides = tuple(map(_up_to_the_last_pixel, images, size, stride, padding, gaps))
     return Window(size, stride, sides, gaps)
 
@@ -236,7 +236,7 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
     sizes = int(sizes) if is_whole_number(sizes) else sizes
     if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
         return [AveragePool(name, None, True, dimensions)]
-    return adaptive_pool(name, known(name, shape), sizes, largest=largest)
+    return adaptive_pool(name, need_shape(name, shape), sizes, largest=largest)
 
 
 def _embedding(name: str, module: Any) -> Operation:
@@ -258,12 +258,12 @@ def _activation(name: str, module: Any) -> Operation:
 
 def _pad(name: str, module: Any, shape: Shape | None) -> list[Operation]:
     mode, value = _PADS[type(module)], getattr(module, "value", None)
-    return padded(name, known(name, shape), _sizes(module.padding, 2), mode=mode, value=value)
+    return pad_operations(name, need_shape(name, shape), _sizes(module.padding, 2), mode=mode, value=value)
 
 
 def _upsample(name: str, module: Any, shape: Shape | None) -> list[Operation]:
     options = {option: getattr(module, option) for option in ("mode", "align_corners", "recompute_scale_factor")}
-    return interpolated(name, known(name, shape), module.size, module.scale_factor, **options)
+    return interpolate_operations(name, need_shape(name, shape), module.size, module.scale_factor, **options)
 
 
 _OPERATIONS: dict[type[nn.Module], Callable[[str, Any, Shape | None], Operation | list[Operation]]] = {
@@ -278,7 +278,7 @@ _OPERATIONS: dict[type[nn.Module], Callable[[str, Any, Shape | None], Operation 
     **dict.fromkeys(_ACTIVATIONS, lambda name, module, shape: _activation(name, module)),
     **dict.fromkeys((nn.Flatten, nn.Unflatten), _reshape),
     nn.Softmax: lambda name, module, shape: _softmax(name, module),
-    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), _normalized),
+    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), _norm),
     **dict.fromkeys(_PADS, _pad),
     nn.Upsample: _upsample,
     nn.Embedding: lambda name, module, shape: _embedding(name, module),
@@ -355,7 +355,7 @@ def module_of(
     if make is None:
         return None
     if len(args) > len(names):
-        raise ValueError(f"{_called(target)} must have at most {len(names)} arguments after the first, got {args}")
+        raise ValueError(f"{_name_of(target)} must have at most {len(names)} arguments after the first, got {args}")
     options = {k: v for k, v in (_by_name(names, args) | kwargs).items() if k not in _WITHOUT_MEANING}
     if options.get("dtype", torch.float32) in (None, torch.float32):
         options.pop("dtype", None)
@@ -365,11 +365,11 @@ def module_of(
 def works_in_place(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a function or method, given its arguments after the first, changes that one."""
     _, names = _MODULE_OF.get(target, (None, ()))
-    by_name = _called(target).endswith("_") and not _called(target).endswith("__")
+    by_name = _name_of(target).endswith("_") and not _name_of(target).endswith("__")
     return target in _IN_PLACE or by_name or bool((_by_name(names, args) | kwargs).get("inplace"))
 
 
-def _called(target: Any) -> str:
+def _name_of(target: Any) -> str:
     return target if isinstance(target, str) else str(getattr(target, "__name__", target))
 
 

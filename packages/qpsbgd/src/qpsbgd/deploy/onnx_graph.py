@@ -84,7 +84,7 @@ class _Graph:
 
     def _quantize(self, steps: Steps, x: str) -> str:
         rounded = self.node("Round", [self.node("Div", [x, self.constant(steps.scale)])])  # ties to even
-        return self._marked(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
+        return self._mark(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
 
     def _scale(self, operation: Scale, x: str, shape: Shape) -> str:
         # Without nodes that change nothing: onnxruntime 1.31 may fail at those beside a product x · x.
@@ -192,7 +192,7 @@ class _Graph:
             results = self.node("Where", [hit, constant(result, np.float32), results])
         return results
 
-    def _marked(self, x: str, steps: Steps) -> str:
+    def _mark(self, x: str, steps: Steps) -> str:
         """Integers, marked as such for hardware compilers."""
         if self.form != "qonnx":
             return x
@@ -271,7 +271,7 @@ _NODES: dict[type[Operation], Callable[[_Graph, Any, str, Shape, list[str]], str
     Convolution: lambda g, op, x, shape, _: g._convolution(op, x),
     Threshold: lambda g, op, x, shape, _: g._threshold(op, x, shape),
     Quantize: lambda g, op, x, shape, _: g._quantize(op.steps, x),
-    Requantize: lambda g, op, x, shape, _: g._marked(g._requantize(op, x, shape), op.steps),
+    Requantize: lambda g, op, x, shape, _: g._mark(g._requantize(op, x, shape), op.steps),
     Scale: lambda g, op, x, shape, _: g._scale(op, x, shape),
     ops.Sign: lambda g, op, x, shape, _: g._sign(x),
     ops.Spins: lambda g, op, x, shape, _: x,

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.memory import Result, shared
+from qpsbgd.deploy.memory import Result, alias_of
 from qpsbgd.deploy.modules import refusal, works_in_place
 from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
 from qpsbgd.nn.layers import BinaryLayer
@@ -49,7 +49,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     finally:
         for name in set(vars(model)) - before:  # constants, which fx hangs onto the model
             delattr(model, name)
-    return builder.finished(tracer.result)
+    return builder.finish(tracer.result)
 
 
 class _Proxy(fx.Proxy):
@@ -70,14 +70,14 @@ class _Proxy(fx.Proxy):
         return (self.tracer.create_proxy("call_function", operator.getitem, (self, at), {}) for at in range(parts))
 
     # fx records `x += y` as `x = x + y`, which is another thing where x has a second name.
-    def _changed(self, function: Callable[..., Any], other: Any) -> Any:
+    def _change_in_place(self, function: Callable[..., Any], other: Any) -> Any:
         return self.tracer.create_proxy("call_function", function, (self, other), {})
 
-    __iadd__ = functools.partialmethod(_changed, operator.iadd)
-    __isub__ = functools.partialmethod(_changed, operator.isub)
-    __imul__ = functools.partialmethod(_changed, operator.imul)
-    __itruediv__ = functools.partialmethod(_changed, operator.itruediv)
-    __ipow__ = functools.partialmethod(_changed, operator.ipow)
+    __iadd__ = functools.partialmethod(_change_in_place, operator.iadd)
+    __isub__ = functools.partialmethod(_change_in_place, operator.isub)
+    __imul__ = functools.partialmethod(_change_in_place, operator.imul)
+    __itruediv__ = functools.partialmethod(_change_in_place, operator.itruediv)
+    __ipow__ = functools.partialmethod(_change_in_place, operator.ipow)
 
 
 class _Tracer(fx.Tracer):
@@ -171,7 +171,7 @@ class _Tracer(fx.Tracer):
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._value)
             if changes := self._changes_its_input(node, args, kwargs):
                 self._check_change(node, args)
-            result = self._value(node) if node.op == "get_attr" else self._computed(node, args, kwargs)
+            result = self._value(node) if node.op == "get_attr" else self._compute(node, args, kwargs)
             shape = self._builder.shape(result) if isinstance(result, Traced) else None
             self._remember(node, result, args=args[1:], kwargs=kwargs, shape=shape, changes=changes)
         except (TypeError, ValueError) as error:
@@ -197,7 +197,7 @@ class _Tracer(fx.Tracer):
             else:
                 target = self.root.get_submodule(str(node.target)) if node.op == "call_module" else node.target
                 rest, options = tree_map(lambda part: 1 if part is BATCH else part, (args, kwargs))
-                result = shared(target, source, value, result.name, rest, options) or result
+                result = alias_of(target, source, value, result.name, rest, options) or result
         self._results[node] = result
 
     def _changes_its_input(self, node: fx.Node, args: Any, kwargs: dict[str, Any]) -> bool:
@@ -217,14 +217,14 @@ class _Tracer(fx.Tracer):
     def _name(self, node: fx.Node) -> str:
         return ".".join([*list(node.meta.get("nn_module_stack") or {})[-1:], node.name])  # in the module with the call
 
-    def _computed(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def _compute(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         if node.op == "placeholder":
             return self._builder.input
         if node.op == "call_module":
             module = self.root.get_submodule(target)
             if type(module) not in kinds.SUPPORTED:
-                raise kinds.unsupported(target, module)
+                raise kinds.unsupported_error(target, module)
             if len(args) == 1 and isinstance(args[0], Tensor):
                 with torch.no_grad():
                     return module.forward(args[0])  # of a constant, such as positions
@@ -244,13 +244,13 @@ def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
     return f"{Path(users[-1].filename).name}:{users[-1].lineno}" if users else ""
 
 
-def _several(found: Any) -> str:
+def _several(result: Any) -> str:
     """The message about a result that is not one tensor."""
     part = "[0]"
-    if isinstance(found, Mapping):
-        part = f".{next(iter(found))}" if hasattr(found, next(iter(found), "")) else f"[{next(iter(found), '')!r}]"
+    if isinstance(result, Mapping):
+        part = f".{next(iter(result))}" if hasattr(result, next(iter(result), "")) else f"[{next(iter(result), '')!r}]"
     return (
-        f"the model must return one tensor, got {type(found).__name__}; deploy a module whose forward returns one: "
+        f"the model must return one tensor, got {type(result).__name__}; deploy a module whose forward returns one: "
         f"def forward(self, x): return self.model(x){part}"
     )
 

@@ -17,7 +17,7 @@ from qpsbgd_runtime.operations import Dense, Operation, Shape, Weights
 from qpsbgd_runtime.tensor_operations import Take, Transpose
 
 
-def padded(name: str, shape: Shape, pad: Sequence[int], *, mode: str, value: Any) -> list[Operation]:
+def pad_operations(name: str, shape: Shape, pad: Sequence[int], *, mode: str, value: Any) -> list[Operation]:
     """F.pad, for samples of a shape."""
     if len(pad) % 2 or any(pad[2 * len(shape) :]):
         raise ValueError(f"{name} must leave the batch as it is: pad the last {len(shape)} dimensions, got {pad}")
@@ -33,12 +33,12 @@ def padded(name: str, shape: Shape, pad: Sequence[int], *, mode: str, value: Any
     return made
 
 
-def interpolated(
+def interpolate_operations(
     name: str, shape: Shape, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **options: Any
 ) -> list[Operation]:
     """F.interpolate, for images (channels, …) of one or two dimensions."""
     images = len(shape) - 1
-    options = {key: one for key, one in options.items() if one not in (None, False)}
+    options = {key: value for key, value in options.items() if value not in (None, False)}
     if mode not in ("nearest", "nearest-exact", "linear", "bilinear") or images not in (1, 2) or "antialias" in options:
         raise ValueError(
             f"{name} must interpolate lines or images by nearest, nearest-exact, linear or bilinear without antialias, "
@@ -47,13 +47,13 @@ def interpolated(
 
     def along(axis: int) -> dict[str, Any]:
         wanted = {"size": size, "scale_factor": scale_factor}
-        parts = {key: one[axis] if isinstance(one, tuple | list) else one for key, one in wanted.items()}
+        parts = {key: value[axis] if isinstance(value, tuple | list) else value for key, value in wanted.items()}
         return {**options, **parts, "mode": mode if mode.startswith("nearest") else "linear"}
 
     if not mode.startswith("nearest"):
-        return _mixed(name, shape, lambda axis, one: F.interpolate(one, **along(axis)))
+        return _apply_along_axes(name, shape, lambda axis, value: F.interpolate(value, **along(axis)))
     numbers = [torch.arange(count, dtype=torch.float64)[None, None] for count in shape[1:]]
-    return [Take(name, axis + 1, _whole(F.interpolate(one, **along(axis)))) for axis, one in enumerate(numbers)]
+    return [Take(name, axis + 1, _whole(F.interpolate(value, **along(axis)))) for axis, value in enumerate(numbers)]
 
 
 def adaptive_pool(name: str, shape: Shape, output_size: Any, *, largest: bool) -> list[Operation]:
@@ -70,10 +70,10 @@ def adaptive_pool(name: str, shape: Shape, output_size: Any, *, largest: bool) -
             f"{name} must have an output_size that divides the image {images}, got {sizes}; write an nn.MaxPool2d with "
             "a fixed window, or nn.AdaptiveAvgPool2d, which need not divide"
         )
-    return _mixed(name, shape, lambda axis, one: F.adaptive_avg_pool1d(one, sizes[axis]))
+    return _apply_along_axes(name, shape, lambda axis, line: F.adaptive_avg_pool1d(line, sizes[axis]))
 
 
-def _mixed(name: str, shape: Shape, function: Callable[[int, Tensor], Tensor]) -> list[Operation]:
+def _apply_along_axes(name: str, shape: Shape, function: Callable[[int, Tensor], Tensor]) -> list[Operation]:
     """A linear function of lines (1, n, n) → (1, n, m) that is applied along every dimension of an image."""
     rank, made = len(shape), list[Operation]()
     for axis in range(rank - 2, -1, -1):

@@ -56,12 +56,12 @@ class UnrolledRecurrent(nn.Module):
         x = input if batched else input[:, None]
         x = x.transpose(0, 1) if self.batch_first and batched else x
         if hx is not None and not batched:
-            hx = tuple(one[:, None] for one in hx) if isinstance(hx, tuple) else hx[:, None]
+            hx = tuple(state[:, None] for state in hx) if isinstance(hx, tuple) else hx[:, None]
         steps, count = x.shape[:2]
         x, last = self._stacked(x.flatten(0, 1), [count] * steps, self._states(hx, x, count, None))
         x = x.reshape(steps, count, -1)
         if not batched:
-            return x[:, 0], self._given(tuple(one[:, 0] for one in last), None)
+            return x[:, 0], self._given(tuple(state[:, 0] for state in last), None)
         return x.transpose(0, 1) if self.batch_first else x, self._given(last, None)
 
     def _states(self, hx: State | None, x: Tensor, count: int, order: Tensor | None) -> tuple[Tensor, ...]:
@@ -70,10 +70,10 @@ class UnrolledRecurrent(nn.Module):
             shape = len(self.inputs), count, self.hidden_size
             return (x.new_zeros(shape),) * (2 if self.mode == "LSTM" else 1)
         states = hx if isinstance(hx, tuple) else (hx,)
-        return states if order is None else tuple(one[:, order] for one in states)
+        return states if order is None else tuple(state[:, order] for state in states)
 
     def _given(self, states: tuple[Tensor, ...], order: Tensor | None) -> State:
-        states = states if order is None else tuple(one[:, order] for one in states)
+        states = states if order is None else tuple(state[:, order] for state in states)
         return states if self.mode == "LSTM" else states[0]
 
     def _stacked(self, x: Tensor, sizes: list[int], states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -84,8 +84,8 @@ class UnrolledRecurrent(nn.Module):
                 x = nn.functional.dropout(x, self.dropout, self.training)
             both = []
             for number in range(layer * directions, (layer + 1) * directions):
-                found, end = self._directed(number, x, sizes, tuple(one[number] for one in states))
-                both.append(found)
+                outputs, end = self._directed(number, x, sizes, tuple(state[number] for state in states))
+                both.append(outputs)
                 last.append(end)
             x = torch.cat(both, -1)
         return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
@@ -96,13 +96,13 @@ class UnrolledRecurrent(nn.Module):
         """One layer in one direction: rows of all steps, and the last states."""
         gates = self.inputs[number](x).split(sizes)
         backward = self.bidirectional and number % 2 == 1
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         states = first
         for step in reversed(range(len(sizes))) if backward else range(len(sizes)):
-            now = self._step(gates[step], self.recurrent[number], tuple(one[: sizes[step]] for one in states))
+            now = self._step(gates[step], self.recurrent[number], tuple(state[: sizes[step]] for state in states))
             states = tuple(torch.cat([new, old[len(new) :]]) for new, old in zip(now, states, strict=True))
-            found.append(now[0])
-        return torch.cat(found[::-1] if backward else found), states
+            outputs.append(now[0])
+        return torch.cat(outputs[::-1] if backward else outputs), states
 
     def _step(self, gates: Tensor, recurrent: nn.Module, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         h, more = states[0], recurrent(states[0])

@@ -211,8 +211,8 @@ class Network:
 
 def momentum_of(projection: Projection, steps: int | None) -> float:
     """β for a projection: its own, or less where the mean, of 1 / (1 − β) steps, would be a large part of the run."""
-    length, own = AT_LEAST_ONE_OR_NONE.checked("steps", steps), projection.capabilities.momentum
-    return own if length is None else min(own, 1 - 1 / max(LEAST_MEMORY, MEMORY * length))
+    length, usual = AT_LEAST_ONE_OR_NONE.checked("steps", steps), projection.capabilities.momentum
+    return usual if length is None else min(usual, 1 - 1 / max(LEAST_MEMORY, MEMORY * length))
 
 
 def vector_rate(steps: int | None) -> float:

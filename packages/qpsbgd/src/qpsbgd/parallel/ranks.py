@@ -117,7 +117,7 @@ class Ranks:
         return None if any(empty) else result
 
     @contextmanager
-    def _exchange(self, own: Tensor) -> Iterator[None]:
+    def _exchange(self, mine: Tensor) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
@@ -126,7 +126,7 @@ class Ranks:
                 f"changed. A process has stopped, or waits elsewhere: look at the first error of all ranks, and start "
                 f"them again from the last checkpoint ({error})"
             ) from error
-        self.sent += own.numel() * own.element_size()
+        self.sent += mine.numel() * mine.element_size()
 
 
 def gather_records(

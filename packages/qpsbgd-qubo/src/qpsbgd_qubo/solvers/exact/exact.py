@@ -86,9 +86,9 @@ class Exact(Solver):
 
         def search(columns: Array, limit: int) -> None:
             if not stop[0]:
-                found = spins[columns]
-                nodes[columns] = decode(couplings, linear[columns], fixed[columns], found, shift, limit, stop)
-                spins[columns] = found
+                best = spins[columns]
+                nodes[columns] = decode(couplings, linear[columns], fixed[columns], best, shift, limit, stop)
+                spins[columns] = best
 
         # All columns together as far as that takes well under a second, and less than trying all values of open spins.
         open_spins = (fixed == 0).sum(1)
@@ -110,10 +110,10 @@ class Exact(Solver):
         for column in hard[[exhaustion_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
             places = np.flatnonzero(fixed[column] == 0)
             inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
-            found, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
-            if kernels.exhaust(inside, fields, found, stop, thread_count()):
+            best, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
+            if kernels.exhaust(inside, fields, best, stop, thread_count()):
                 spins[column] = fixed[column]
-                spins[column, places], nodes[column] = found, exhaustion_work(len(places))
+                spins[column, places], nodes[column] = best, exhaustion_work(len(places))
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
         search_few(hard, self.node_limit)
         return spins, nodes

@@ -98,10 +98,10 @@ class SparseSearchProblem(SearchProblem):
         )
 
     def tabu_search(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
-        found = spins.copy()
+        answer = spins.copy()
         state = int(np.random.default_rng(seed).integers(1, 2**63, dtype=np.uint64))
         model = self.model
-        return found, kernels.tabu_sparse(model.rows, model.linear, found, self.block, moves, tenure, state, stop)
+        return answer, kernels.tabu_sparse(model.rows, model.linear, answer, self.block, moves, tenure, state, stop)
 
     def merge(self, spins: Array, other: Array) -> Answer:  # noqa: D102
         return self.model.merge(spins.copy(), other[None].copy(), NEVER)

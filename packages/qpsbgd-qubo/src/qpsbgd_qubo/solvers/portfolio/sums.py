@@ -79,7 +79,7 @@ class Sums:
             spins[items] = chosen
             missing = self.target - float(self.weights[items] @ chosen)
             spins[numbers] = signs_for_sum(self.weights[numbers], missing, generator, stop)
-            best = min(best, (self.energy(spins), spins), key=lambda one: one[0])
+            best = min(best, (self.energy(spins), spins), key=lambda pair: pair[0])
         return best[1]
 
     def _item_choices(self, items: Array, slack: float, stop: Array) -> list[Array]:
