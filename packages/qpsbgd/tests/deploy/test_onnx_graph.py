@@ -99,6 +99,19 @@ class Taken(nn.Module):
         return self.function(x)
 
 
+@pytest.mark.parametrize("bits", [1, 2])
+def test_onnxruntime_computes_norms_and_rectifiers_within_the_convolution(bits, tmp_path):
+    torch.manual_seed(0)
+    layers = [BinaryConv2d(3, 8, 3, bits=bits, scale="learned", bias=True), nn.BatchNorm2d(8), nn.ReLU()]
+    nn.init.uniform_(layers[1].weight)
+    to_onnx(nn.Sequential(*layers).eval(), tmp_path / "net.onnx", input_shape=(3, 6, 6))
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), options, providers=["CPUExecutionProvider"])
+    nodes = {node.op_type for node in onnx.load(tmp_path / "run.onnx").graph.node}
+    assert nodes <= {"Conv", "FusedConv", "ReorderInput", "ReorderOutput"}
+
+
 @pytest.mark.parametrize(
     ("pool", "shape"),
     [(nn.MaxPool1d(2, 4, 0, 4, ceil_mode=True), (2, 11)), (nn.MaxPool2d(3, 3, 1, 4, ceil_mode=True), (2, 9, 11))],

@@ -249,7 +249,8 @@ class LayerRun:
 
     def _chosen(self, batch: Any, seen: LayerCall, reader: Reader) -> tuple[Any, Tensor | None]:
         """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
-        given, mask = self.options.mask(batch), ...
+        given = self.options.mask(batch)
+        mask: Any = ...
         if given is not None:
             given = given.to(seen.x.device, torch.bool)
             if seen.tokens is not None and seen.tokens.numel() == given.numel():

@@ -283,7 +283,8 @@ class Passes:
             self._outputs[number], self._kept_bytes = kept
             return None
         tokens = torch.cat(self._tokens) if self._tokens else None
-        return LayerCall(self._input, *(ends[0] if ends else (None, None)), tokens)
+        branch, other = ends[0] if ends else (None, None)
+        return LayerCall(self._input, branch, other, tokens)
 
     def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
         """The outputs that a layer, seen `here`, should have for a batch, by its namesake in this model.

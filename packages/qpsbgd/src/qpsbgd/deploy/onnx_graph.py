@@ -95,6 +95,8 @@ class _Graph:
 
     def _clip(self, operation: ops.Clip, x: str) -> str:
         limits = (operation.low, operation.high)
+        if limits == (0, np.inf):  # which onnxruntime computes within the convolution and the sum before it
+            return self.node("Relu", [x])
         return self.node("Clip", [x, *(self.constant(limit) if np.isfinite(limit) else "" for limit in limits)])
 
     def _average_pool(self, operation: AveragePool, x: str) -> str:

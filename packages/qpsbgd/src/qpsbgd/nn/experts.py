@@ -63,7 +63,7 @@ class ExpertLayers(nn.Module):
         result = torch.zeros_like(x)
         activated = rest._apply_gate if rest.has_gate else rest.act_fn
         for number, expert in self.named_children():
-            if number == "rest":
+            if not isinstance(expert, nn.ModuleDict):
                 continue
             chosen = top_k_index == int(number)
             self.tokens = chosen.any(-1)

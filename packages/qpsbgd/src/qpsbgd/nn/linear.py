@@ -5,7 +5,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
 
@@ -67,9 +66,8 @@ class BinaryLinear(BinaryLayer):
 
 def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A real-valued layer with copies of a weight (m, n) and a bias, trained where these are."""
-    layer = skip_init(
-        nn.Linear, weight.shape[1], len(weight), bias is not None, device=weight.device, dtype=weight.dtype
-    )
+    layer = nn.Linear(weight.shape[1], len(weight), bias is not None, "meta", weight.dtype)
+    layer = layer.to_empty(device=weight.device)
     with torch.no_grad():
         layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:
