@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from benchmarks.tables import crossed, grouped, results
+from benchmarks.tables import cross_table, group_by, results
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.report.tables import escaped, mean_and_deviation, pipes
@@ -19,10 +19,10 @@ BEYOND = ("quality",)
 def summaries():
     """The results of all experiments: the paper's in its order, then those beyond it."""
     names = [name for name in EXPERIMENTS if name not in BEYOND]
-    return [*(labelled(name) for name in (*names, *BEYOND)), results("demo/digits")]
+    return [*(with_sources(name) for name in (*names, *BEYOND)), results("demo/digits")]
 
 
-def labelled(name):
+def with_sources(name):
     """An experiment's results, its claims labelled as the paper's own or beyond it by the present code."""
     summary, experiment = results(f"paper/{name}"), make_experiment(name)
     claims = experiment.claims() if isinstance(experiment, Comparison) else ()
@@ -91,7 +91,7 @@ def methods():
         chosen = [case for case in summary["cases"] if case["label"] in np.atleast_1d(cases)]
         means = {
             line: np.mean([values for row in rows for values in row["values"][metric["key"]]])
-            for line, rows in grouped([row for case in chosen for row in case["rows"]], "line").items()
+            for line, rows in group_by([row for case in chosen for row in case["rows"]], "line").items()
         }
         best = max if metric["higher"] else min
         cells = [best((means[line] for line in lines if line in means), default=None) for lines in LINES.values()]
@@ -115,7 +115,7 @@ def released():
         controls = {"BC (SGD), the authors' seeds": "bc-sgd", "untrained": "frozen", 'always "no"': "constant"}
         for label, line in controls.items():
             cells[label, head] = _figure(theirs, [authors], line, key)
-    return crossed("", cells)
+    return cross_table("", cells)
 
 
 def _figure(summary, cases, line, key):

@@ -102,7 +102,7 @@ def study(name, run, jobs, *, processes=1):
     rows.measured(run, given.only(jobs))
 
 
-def tuned(grids, scores_of, *, digits=17, most=6):
+def best_values(grids, scores_of, *, digits=17, most=6):
     """The best value of every grid, by its name; a best one at an edge extends the grid, up to `most` values.
 
     Args:

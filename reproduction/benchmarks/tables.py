@@ -16,7 +16,7 @@ def results(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def crossed(corner, cells, order=None):
+def cross_table(corner, cells, order=None):
     """A table of cells by row and column, as they come or in this order; a dash where there is none.
 
     A row is named by one text or, as the corner is, by a tuple of several.
@@ -31,7 +31,7 @@ def _names(row):
     return row if isinstance(row, tuple) else (row,)
 
 
-def grouped(rows, *keys):
+def group_by(rows, *keys):
     """The rows by the values of these keys, in their order; by the value itself where there is one key."""
     groups = {}
     for row in rows:
@@ -48,7 +48,7 @@ def spread(values, unit=1, digits=3):
     return f"{unit * np.mean(values):.{digits}f}{around}"
 
 
-def labelled(axes, title, x_label=None, y_label=None, *, log="", size=9):
+def label_axes(axes, title, x_label=None, y_label=None, *, log="", size=9):
     """Axes of a panel: tidy, the title on the left, small labels and numbers."""
     tidy(axes, log=log)
     axes.set_title(title, fontsize=size)

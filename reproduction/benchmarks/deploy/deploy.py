@@ -79,7 +79,7 @@ NETWORKS = {
 """How to build them, and on how many images to train."""
 
 
-def trained(build, images):
+def train(build, images):
     """A network after one pass over so many images, in evaluation mode."""
     torch.manual_seed(0)
     inputs, targets, *_ = mnist(False)
@@ -121,7 +121,7 @@ def c_function(source):
     return run
 
 
-def exported(model, folder):
+def export(model, folder):
     """The packed model and the C code; all files of a network go into the folder."""
     folder.mkdir()
     for weights in ("bits", "float32"):
@@ -130,10 +130,10 @@ def exported(model, folder):
     return pack(model, folder / "net.safetensors"), to_c(model, folder / "c", input_shape=(784,))
 
 
-def measured(name, folder):
+def measure(name, folder):
     """Sizes, accuracy and agreement of a network."""
-    model = trained(*NETWORKS[name])
-    packed, source = exported(model, folder)
+    model = train(*NETWORKS[name])
+    packed, source = export(model, folder)
     _, _, images, labels = mnist(False)
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
@@ -205,7 +205,7 @@ def times(calls_of, calls):
     return {name: {"least": min(all_[2:])} for name, all_ in spent.items()}
 
 
-def measured_times(folder):
+def time_rows(folder):
     """Rows of times of all networks and batches."""
     for batch, calls in CALLS.items():
         for name in NETWORKS:
@@ -249,9 +249,9 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         torch.set_num_threads(2)
-        networks = shown(measured(name, folder / name) for name in NETWORKS)
+        networks = shown(measure(name, folder / name) for name in NETWORKS)
         torch.set_num_threads(1)
-        timings = shown(measured_times(folder))
+        timings = shown(time_rows(folder))
     settings = {"clock": "processor time", "threads": 1, "training batch": BATCH}
     settings |= {"cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
     file = Path(__file__).with_stem(f"deploy_{platform.machine()}")

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from benchmarks.tables import crossed, labelled, results
+from benchmarks.tables import cross_table, label_axes, results
 from qpsbgd_paper.report.styles import COLOURS, RED
 
 MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
@@ -11,7 +11,7 @@ MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
 def deployed_bytes():
     rows = results("deploy_x86_64")["networks"]
     cells = {(what, row["network"]): f"{size:,}" for row in rows for what, size in row["bytes"].items()}
-    return crossed("bytes", cells)
+    return cross_table("bytes", cells)
 
 
 def deployed_times():
@@ -22,7 +22,7 @@ def deployed_times():
         for row in results(file)["times"]
         for program, spent in row["microseconds"].items()
     }
-    return crossed(("network", "program"), cells)
+    return cross_table(("network", "program"), cells)
 
 
 def microcontrollers():
@@ -38,7 +38,7 @@ def microcontrollers():
             more = row["code"] == "one bit" and row[what] > int8.get((row["network"], core), row)[what]
             cells[(row["network"], row["code"]), column] = f"**{text}**" if more else text
     order = ["flash", "RAM", "stack", *(f"instructions, M{core}" for core in (4, 3, 33, 55))]
-    return crossed(("network", "code"), cells, order)
+    return cross_table(("network", "code"), cells, order)
 
 
 def _by_network():
@@ -63,7 +63,7 @@ def microcontrollers_figure():
         axes.hlines(range(len(names)), one_bit, int8, color=COLOURS["bc-sgd"], linewidth=1)
         axes.plot(int8, range(len(names)), "o", color=COLOURS["bc-sgd"], label="int8, CMSIS-NN")
         axes.plot(one_bit, range(len(names)), "o", color=RED, label="one bit")
-        labelled(axes, title, log="x")
+        label_axes(axes, title, log="x")
         axes.set_yticks(range(len(names)), names)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

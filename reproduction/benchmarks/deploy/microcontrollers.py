@@ -441,7 +441,7 @@ def accuracies_in_c(packed):
     return shares
 
 
-def measured(job, library):
+def measure(job, library):
     """The row of a network's code on a core."""
     with tempfile.TemporaryDirectory() as folder:
         done, figures = CODES[job["code"]][0](job["network"], job["core"], Path(folder), library)
@@ -462,7 +462,7 @@ def main():
         for core in cores
         for network in networks
     ]
-    rows.measured(partial(measured, library=options.cmsis_nn), options.only(jobs))
+    rows.measured(partial(measure, library=options.cmsis_nn), options.only(jobs))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.study import RESULTS, arguments
-from benchmarks.training.networks import BATCH, classified, epochs_of, float_optimizer, images, trained
+from benchmarks.training.networks import BATCH, classification, epochs_of, float_optimizer, images, train
 from benchmarks.training.training_parts import DEVICE, DEVICE_NAME
 from qpsbgd import QPSBGD
 from qpsbgd.deploy import pack
@@ -82,7 +82,7 @@ def pixels(images, plain=False):
     return padded[every, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).float() / 256
 
 
-def distilled(teacher):
+def distillation_loss(teacher):
     """A loss half by the labels, half by the outputs of another network."""
 
     def loss(model, x, y):
@@ -95,20 +95,20 @@ def distilled(teacher):
     return loss
 
 
-def measured(job, *, folder):
+def measure(job, *, folder):
     """The row of a network that is trained; the folder gets it packed."""
     bits, epochs = job["bits"], job["epochs"]
     data, weights = images("cifar-10", False), folder / "resnet8-0.pt"
-    steps, draw, loss, score = classified(data, epochs_of(len(data[0]), BATCH, epochs, 0), pixels)
+    steps, draw, loss, score = classification(data, epochs_of(len(data[0]), BATCH, epochs, 0), pixels)
     torch.manual_seed(0)
     model = resnet8(bits).to(DEVICE)
     if bits:
         teacher = resnet8(0).to(DEVICE).eval()
         teacher.load_state_dict(torch.load(weights, map_location=DEVICE, weights_only=True))
-        loss, optimizer = distilled(teacher), QPSBGD(model, steps=steps, real=True)
+        loss, optimizer = distillation_loss(teacher), QPSBGD(model, steps=steps, real=True)
     else:
         optimizer = float_optimizer("sgd", model, steps, 0.1)
-    row = trained(model, optimizer, (steps, draw, loss, score))
+    row = train(model, optimizer, (steps, draw, loss, score))
     with torch.inference_mode():  # in float32, as in C
         row |= {"score": score(model), "test images": len(data[2]), "device": DEVICE_NAME}
     pack(model, folder / f"resnet8-{bits}.safetensors", input_shape=(3, 32, 32))
@@ -121,7 +121,7 @@ def main():
     packed = {"type": Path, "default": RESULTS / "mlperf_training"}
     options, rows = arguments("mlperf_training", processes=3, epochs={"type": int, "default": 200}, packed=packed)
     options.packed.mkdir(parents=True, exist_ok=True)
-    run, same = partial(measured, folder=options.packed), {"epochs": options.epochs}
+    run, same = partial(measure, folder=options.packed), {"epochs": options.epochs}
     rows.measured(run, [same | {"bits": 0}])
     rows.measured(run, options.only(same | {"bits": bits} for bits in (1, 2, 4)))
 

@@ -29,7 +29,7 @@ FIRST = "import numpy; from qpsbgd_runtime import load_packed; load_packed('net'
 TORCH = "import torch; from qpsbgd.deploy import load_packed; load_packed('net')(torch.ones(1, 784).numpy())"
 
 
-def installed(folder):
+def install(folder):
     """The folder of the installed wheel; and bytes, of the wheel and of all that it needs beside numpy."""
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir"]
     subprocess.run([*build, folder, ROOT / "packages" / "qpsbgd-runtime"], check=True, capture_output=True)
@@ -65,7 +65,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pack(nn.Sequential(*layers, BinaryLinear(512, 10)), folder / "net")
-        site, sizes = installed(folder)
+        site, sizes = install(folder)
         cases = {"nothing": ("pass", site), "numpy alone": ("import numpy", site), "runtime": (FIRST, site)}
         cases["torch and qpsbgd"] = (TORCH, None)
         times = {case: [] for case in cases}

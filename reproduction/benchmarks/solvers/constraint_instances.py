@@ -57,7 +57,7 @@ class Instance:
         return SparseIsing.from_qubo(self.n, rows, cols, values, self.offset)
 
 
-def drawn(*key):
+def generator_of(*key):
     """The source of random numbers of an instance."""
     return np.random.default_rng([*key[:-1], key[-1] + 100 * DRAW])
 
@@ -67,7 +67,7 @@ def symmetric(matrix):
     return upper + upper.T
 
 
-def assigned(flows, distances):
+def assignment(flows, distances):
     """Quadratic assignment: facilities to places, Σ flow · distance over ordered pairs."""
     n = len(flows)
     model, bits = Instance(n * n), np.arange(n * n).reshape(n, n)
@@ -81,18 +81,18 @@ def assigned(flows, distances):
 def like_nugent(height, width):
     """Distances between the fields of a grid, as in Nugent's problems."""
     n = height * width
-    flows = drawn(height, width, 5).choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n))
+    flows = generator_of(height, width, 5).choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n))
     rows, cols = np.divmod(np.arange(n), width)
-    return assigned(symmetric(flows), np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols))
+    return assignment(symmetric(flows), np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols))
 
 
 def random_assignment(n):
-    return assigned(*(symmetric(drawn(n, k, 6).integers(0, 100, (n, n))) for k in (0, 1)))
+    return assignment(*(symmetric(generator_of(n, k, 6).integers(0, 100, (n, n))) for k in (0, 1)))
 
 
 def tour(n):
     """The shortest closed tour of random cities: city c at time t."""
-    places = 1000 * drawn(n, 7).random((n, 2))
+    places = 1000 * generator_of(n, 7).random((n, 2))
     distances = np.round(np.linalg.norm(places[:, None] - places, axis=2))
     model, bits = Instance(n * n), np.arange(n * n).reshape(n, n)
     i, j = np.nonzero(distances)
@@ -103,7 +103,7 @@ def tour(n):
     return model
 
 
-def coloured(n, edges, colours, optimum=None):
+def colouring(n, edges, colours, optimum=None):
     """As few edges as possible between nodes of one colour."""
     model, bits = Instance(n * colours, optimum), np.arange(n * colours).reshape(n, colours)
     model.forbid(bits[edges[0]], bits[edges[1]], 1)
@@ -113,19 +113,19 @@ def coloured(n, edges, colours, optimum=None):
 
 
 def random_colouring(n, density, colours):
-    return coloured(n, np.nonzero(np.triu(drawn(n, 8).random((n, n)) < density, 1)), colours)
+    return colouring(n, np.nonzero(np.triu(generator_of(n, 8).random((n, n)) < density, 1)), colours)
 
 
 def planted_colouring(n, density, colours):
-    generator = drawn(n, 9)
+    generator = generator_of(n, 9)
     kinds = generator.permutation(np.arange(n) % colours)
     edges = np.nonzero(np.triu((generator.random((n, n)) < density) & (kinds[:, None] != kinds), 1))
-    return coloured(n, edges, colours, optimum=0)
+    return colouring(n, edges, colours, optimum=0)
 
 
 def schedule(jobs, machines, horizon):
     """A job shop: every operation begins in one slot; the sum of the times at which jobs end is least."""
-    generator = drawn(jobs, machines, 10)
+    generator = generator_of(jobs, machines, 10)
     lengths = generator.integers(1, 4, (jobs, machines))
     order = np.stack([generator.permutation(machines) for _ in range(jobs)])
     operations = [(j, k, order[j, k], lengths[j, k]) for j in range(jobs) for k in range(machines)]
@@ -149,7 +149,7 @@ def schedule(jobs, machines, horizon):
 
 def sudoku(size, clues):
     """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
-    n, generator = size * size, drawn(size, clues, 11)
+    n, generator = size * size, generator_of(size, clues, 11)
     rows, cols = np.divmod(np.arange(n * n), n)
     mixed = [
         (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
@@ -177,7 +177,7 @@ def sudoku(size, clues):
 
 def knapsack(n, largest):
     """The most valuable items that a knapsack holds, slack bits for what stays empty."""
-    generator = drawn(n, largest, 12)
+    generator = generator_of(n, largest, 12)
     weights = generator.integers(largest // 10 + 1, largest + 1, n)
     values = np.round(weights * generator.uniform(0.5, 1.5, n) * 100 / largest) + 1
     capacity = int(weights.sum() // 2)
@@ -191,7 +191,7 @@ def knapsack(n, largest):
 
 def partition(n, bits):
     """Numbers in two parts of sums as equal as possible."""
-    numbers = drawn(n, bits, 13).integers(1 << (bits - 1), 1 << bits, n).astype(float)
+    numbers = generator_of(n, bits, 13).integers(1 << (bits - 1), 1 << bits, n).astype(float)
     model = Instance(n)
     model.add_square(np.arange(n), numbers.sum() / 2, 4.0, numbers)  # no constraint: every answer is valid
     return model

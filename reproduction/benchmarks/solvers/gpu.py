@@ -29,11 +29,11 @@ SEEDS = 3
 
 
 def median_milliseconds(work, repeats=REPEATS):
-    def waited():
+    def wait():
         work()
         torch.cuda.synchronize()
 
-    return 1e3 * median_seconds(waited, repeats, unmeasured=10)[0]
+    return 1e3 * median_seconds(wait, repeats, unmeasured=10)[0]
 
 
 def projection():
@@ -53,7 +53,7 @@ def projection():
         }
 
 
-def annealed(name, problem, chains, sweeps, seeds=SEEDS):
+def anneal(name, problem, chains, sweeps, seeds=SEEDS):
     """Seconds and energies of some calls with different seeds."""
     seconds, energies = [], []
     for seed in range(seeds):
@@ -67,8 +67,8 @@ def annealed(name, problem, chains, sweeps, seeds=SEEDS):
 def chains():
     for name in INSTANCES:
         problem = (DENSE | GRAPHS)[name]()
-        annealed(name, problem, 32, 1, seeds=1)  # compiles
-        yield from (annealed(name, problem, *run) for run in RUNS)
+        anneal(name, problem, 32, 1, seeds=1)  # compiles
+        yield from (anneal(name, problem, *run) for run in RUNS)
 
 
 if __name__ == "__main__":

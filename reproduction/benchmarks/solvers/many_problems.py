@@ -40,7 +40,7 @@ def models(count):
     return [dimod.generators.gnp_random_bqm(int(n), 0.5, "SPIN", random_state=k) for k, n in enumerate(sizes)]
 
 
-def measured(sampler, work):
+def measure(sampler, work):
     """Submissions, QPU time, processor time and lost answers of the work, which counts models and answers."""
     sampler.submissions = sampler.reads = 0
     begin = sum(os.times()[:4])
@@ -50,7 +50,7 @@ def measured(sampler, work):
     return figures | {"lost": wanted - answered}
 
 
-def packed(sampler, bqms, folder):
+def pack_models(sampler, bqms, folder):
     composite = PackedComposite(sampler, num_reads=READS, cache=folder)
     return lambda: (len(bqms), len(composite.sample_many(bqms)))
 
@@ -61,7 +61,7 @@ def parallel(composite, bqms, size):
     return lambda: (len(bqms), sum(len(composite.sample_multiple(call, num_reads=READS)[0]) for call in calls))
 
 
-def tiled(sampler):
+def tiling(sampler):
     """What `TilingComposite` says to tiles that hold a clique of `LARGEST`: K of 4 m spins is in a Chimera of m × m."""
     cells = -(-LARGEST // 4)
     with warnings.catch_warnings():
@@ -82,17 +82,17 @@ def cases():
         with tempfile.TemporaryDirectory() as folder:
             for count in COUNTS:
                 sampler, bqms = chip(name), models(count)
-                row = {"chip": name, "problems": count, "packed": measured(sampler, packed(sampler, bqms, folder))}
-                row["packed_again"] = measured(sampler, packed(sampler, bqms, folder))
+                row = {"chip": name, "problems": count, "packed": measure(sampler, pack_models(sampler, bqms, folder))}
+                row["packed_again"] = measure(sampler, pack_models(sampler, bqms, folder))
                 tiles = tiles_of(Chip.of(sampler), LARGEST, folder=Path(folder))
                 embeddings = [dict(enumerate(map(tuple, tile.chains()))) for tile in tiles]
                 composite = ParallelEmbeddingComposite(sampler, embeddings=embeddings)
                 row["embeddings"] = len(embeddings)
-                row["parallel_one_call"] = measured(sampler, parallel(composite, bqms, len(bqms)))
-                row["parallel"] = measured(sampler, parallel(composite, bqms, len(embeddings)))
-                row["tiling"] = tiled(sampler)
+                row["parallel_one_call"] = measure(sampler, parallel(composite, bqms, len(bqms)))
+                row["parallel"] = measure(sampler, parallel(composite, bqms, len(embeddings)))
+                row["tiling"] = tiling(sampler)
                 if count <= MOST_ONE_BY_ONE:
-                    row["one_by_one"] = measured(sampler, one_by_one(sampler, bqms))
+                    row["one_by_one"] = measure(sampler, one_by_one(sampler, bqms))
                 else:
                     seconds = count * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
                     row["one_by_one"] = {"submissions": count, "qpu_seconds": seconds, "by": "count, not run"}

@@ -13,7 +13,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 
 
-def sampled(sampler, **parameters):
+def sampler_function(sampler, **parameters):
     """A sampler as a function of a model."""
 
     def solve(model):
@@ -54,11 +54,11 @@ def gurobi(time_limit):
 
 
 QUICK = {
-    "dwave SA, 10 sweeps": sampled(SimulatedAnnealingSampler(), num_sweeps=10, num_reads=1, seed=0),
-    "dwave SA, 100 sweeps × 4": sampled(SimulatedAnnealingSampler(), num_sweeps=100, num_reads=4, seed=0),
-    "dwave tabu, 20 ms": sampled(TabuSampler(), timeout=20, seed=0),
-    "dwave steepest descent × 10": sampled(SteepestDescentSampler(), num_reads=10, seed=0),
-    "OpenJij SA, 100 sweeps × 4": sampled(openjij.SASampler(), num_sweeps=100, num_reads=4, seed=0),
+    "dwave SA, 10 sweeps": sampler_function(SimulatedAnnealingSampler(), num_sweeps=10, num_reads=1, seed=0),
+    "dwave SA, 100 sweeps × 4": sampler_function(SimulatedAnnealingSampler(), num_sweeps=100, num_reads=4, seed=0),
+    "dwave tabu, 20 ms": sampler_function(TabuSampler(), timeout=20, seed=0),
+    "dwave steepest descent × 10": sampler_function(SteepestDescentSampler(), num_reads=10, seed=0),
+    "OpenJij SA, 100 sweeps × 4": sampler_function(openjij.SASampler(), num_sweeps=100, num_reads=4, seed=0),
     "simulated-bifurcation, 32 agents": bifurcation(agents=32, max_steps=1000),
 }
 

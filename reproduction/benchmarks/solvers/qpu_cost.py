@@ -79,7 +79,7 @@ class OneByOne(Solver):
         return Solution.of(family, torch.tensor(columns).T)
 
 
-def trained(solver):
+def train(solver):
     """The network of the experiment mnist at the paper's settings."""
     settings = SETTINGS["paper"]
     inputs, targets, _, _ = split("1/2", seed=0, choosing=False)
@@ -100,7 +100,7 @@ def steps_of_the_experiment():
     return sum(experiment.seeds * SETTINGS[case.group]["steps"] for case in cases)
 
 
-def compared(what, work, name, *, columns=None):
+def compare(what, work, name, *, columns=None):
     """All ways for one piece of work on one chip; given a number of columns, those one by one are counted, not run."""
 
     def run(make):
@@ -127,10 +127,10 @@ def compared(what, work, name, *, columns=None):
 
 def main():
     torch.set_num_threads(2)
-    cases = [partial(compared, f"mnist, {UPDATES} updates of 16-4-4-2", trained, "Pegasus P16")]
+    cases = [partial(compare, f"mnist, {UPDATES} updates of 16-4-4-2", train, "Pegasus P16")]
     for name, columns in zip(CHIPS, (None, 84, 84, 84), strict=True):
-        cases += [partial(compared, "layer of 16 inputs, 84 columns", layer(16, 84), name, columns=columns)]
-    cases += [partial(compared, "layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", columns=1000)]
+        cases += [partial(compare, "layer of 16 inputs, 84 columns", layer(16, 84), name, columns=columns)]
+    cases += [partial(compare, "layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", columns=1000)]
     results = shown(case() for case in cases)
     whole = {"steps": steps_of_the_experiment()}
     for way in ("packed", "shared", "one_by_one"):

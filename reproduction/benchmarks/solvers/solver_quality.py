@@ -44,7 +44,7 @@ def families():
         yield f"gaussian {n}×{m}, batch {rows}", random_family(n, m, rows, scale=0.5)
 
 
-def measured(family):
+def measure(family):
     """Per solver: milliseconds per column and the mean energy of the sampled columns."""
     columns = np.unique(np.linspace(0, family.num_columns - 1, SAMPLED).astype(int))
     bare = family.without_offset()
@@ -60,9 +60,9 @@ def measured(family):
     return points
 
 
-def compared():
+def rows():
     for name, family in families():
-        points = measured(family)
+        points = measure(family)
         best = min(energy for _, energy in points.values())
         span = max(points["sign(−s)"][1] - best, 1e-12)
         solvers = {
@@ -74,4 +74,4 @@ def compared():
 
 if __name__ == "__main__":
     torch.set_num_threads(THREADS)
-    publish(__file__, settings={"threads": THREADS}, results=shown(compared()))
+    publish(__file__, settings={"threads": THREADS}, results=shown(rows()))

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.tables import crossed, grouped, labelled, results
+from benchmarks.tables import cross_table, group_by, label_axes, results
 from qpsbgd_paper.report.styles import COLOURS, RED, line_looks
 from qpsbgd_paper.report.tables import pipes
 
@@ -35,7 +35,7 @@ def exact():
         ours, theirs = (1e3 * row[f"{solver}_seconds_per_column"] for solver in ("exact", "gurobi"))
         times = f"{ours:.3f} / {theirs:.1f} ({row['times_faster']:.0f}×)"
         cells[(f"{row['spins']}", row["rows"]), f"κ = {row['scale']:g}"] = times
-    return crossed(("spins", "rows"), cells)
+    return cross_table(("spins", "rows"), cells)
 
 
 def cost():
@@ -70,14 +70,14 @@ VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains"
 
 
 def virtual():
-    ways = grouped(results("virtual_qpu")["results"], "way")
+    ways = group_by(results("virtual_qpu")["results"], "way")
     names = {"default": "by default"}
     return pipes(["", *VIRTUAL], ([names.get(way, way), *_virtual(rows)] for way, rows in ways.items()))
 
 
 def virtual_sizes():
     rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
-    sizes = grouped(rows, "spins", "scale")
+    sizes = group_by(rows, "spins", "scale")
     body = ([f"{n}", f"{scale:g}", *_virtual(group)] for (n, scale), group in sizes.items())
     return pipes(["inputs", "scale κ", *VIRTUAL], body)
 
@@ -114,7 +114,7 @@ def _gaps(kind):
     """Per instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
     of_kind = [row for row in results("general_qubo")["rows"] if row["kind"] == kind]
     named = {}
-    for name, rows in grouped(of_kind, "instance").items():
+    for name, rows in group_by(of_kind, "instance").items():
         best = min(row["energy"] for row in rows)
         gaps = (1000 * (row["energy"] - best) / abs(best) for row in rows)
         named[name] = {(r["solver"], r["limit"]): (gap, r["seconds"]) for r, gap in zip(rows, gaps, strict=True)}
@@ -133,7 +133,7 @@ def dense_problems():
         for name, outcomes in _gaps("dense").items()
         for (solver, limit), outcome in outcomes.items()
     }
-    return crossed("instance", cells)
+    return cross_table("instance", cells)
 
 
 def graph_problems():
@@ -167,14 +167,14 @@ def constraint_problems():
         best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
     rows = [row for row in rows if row["limit"] == 2]
     cells = {}
-    for (kind, solver), answers in sorted(grouped(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
+    for (kind, solver), answers in sorted(group_by(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
         known = np.array([best[row["class"], row["instance"]] for row in answers])
         above = np.array([row["energy"] for row in answers]) - known
         relative = (np.abs(known) > 1).all()
         gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
         equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
         cells[kind, solver] = f"{equal} of {len(answers)}, {gap}, {sum(row['feasible'] for row in answers)} valid"
-    return crossed("class", cells)
+    return cross_table("class", cells)
 
 
 def problem_sizes():
@@ -206,11 +206,11 @@ def time_figure():
             if runs:
                 points = [
                     np.mean([(row["seconds"], 100 * (1 - row["energy"] / best)) for row in some], axis=0).tolist()
-                    for some in grouped(runs, "limit").values()
+                    for some in group_by(runs, "limit").values()
                 ]
                 x, y = zip(*sorted(points), strict=True)
                 axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
-        labelled(axes, name, "seconds" if axes in figure.axes[2:] else None, log="xy")
+        label_axes(axes, name, "seconds" if axes in figure.axes[2:] else None, log="xy")
         axes.set_ylim(8e-4, None)
         axes.tick_params(labelsize=8)
     first = figure.axes[0]

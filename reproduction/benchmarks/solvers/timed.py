@@ -18,7 +18,7 @@ from dwave.samplers import SimulatedAnnealingSampler, TabuSampler
 
 from benchmarks.solvers import peers
 from benchmarks.solvers.instances import bqp
-from benchmarks.solvers.peers import sampled
+from benchmarks.solvers.peers import sampler_function
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 
 
@@ -46,7 +46,7 @@ def by_clock(solve, seconds, tries=5):
     return answer, taken
 
 
-def clocked(work):
+def with_cpu_time(work):
     """What work() returns, and its seconds of the processor."""
     begin = time.process_time()
     answer = work()
@@ -57,7 +57,7 @@ def auto(problem, model, seconds, *, runs=3):
     """The middle one of some runs of ours, by their energy: one alone may be lucky."""
 
     def solve(seed, limit):
-        return clocked(lambda: Portfolio(time_limit=float(limit), seed=seed).answer(problem)[0][:, 0])
+        return with_cpu_time(lambda: Portfolio(time_limit=float(limit), seed=seed).answer(problem)[0][:, 0])
 
     answers = [by_clock(partial(solve, seed), seconds) for seed in range(runs)]
     return sorted(answers, key=lambda run: problem.energy(run[0]))[runs // 2]
@@ -73,7 +73,7 @@ def annealer(sampler, most, problem, model, seconds):
     """One call of four reads or more, with as many sweeps as shorter calls before the clock starts show to fit."""
 
     def run(sweeps, reads):
-        return clocked(partial(sampled(sampler, num_sweeps=sweeps, num_reads=reads), model))
+        return with_cpu_time(partial(sampler_function(sampler, num_sweeps=sweeps, num_reads=reads), model))
 
     def shortest(sweeps):
         return min(run(sweeps, 1)[1] for _ in range(2))
@@ -88,7 +88,7 @@ def annealer(sampler, most, problem, model, seconds):
 
 def tabu(problem, model, seconds):
     timeout = int(1000 * seconds * stretch())
-    return clocked(partial(sampled(TabuSampler(), timeout=timeout, num_reads=1, seed=0), model))
+    return with_cpu_time(partial(sampler_function(TabuSampler(), timeout=timeout, num_reads=1, seed=0), model))
 
 
 def bifurcation(problem, model, seconds):
@@ -102,11 +102,11 @@ def bifurcation(problem, model, seconds):
             )
         return min(answers, key=problem.energy)
 
-    return clocked(run)
+    return with_cpu_time(run)
 
 
 def gurobi(problem, model, seconds):
-    return clocked(partial(peers.gurobi(seconds * stretch()), model))
+    return with_cpu_time(partial(peers.gurobi(seconds * stretch()), model))
 
 
 def mqlib(heuristic, problem, model, seconds):

@@ -39,7 +39,7 @@ def layer(n, kind, scale):
     return binary_map(rows, torch.randn(2 * n, COLUMNS, generator=generator), scale=scale)
 
 
-def measured(family, best, **options):
+def measure(family, best, **options):
     solver = make_solver("virtual-qpu", num_reads=READS, **{"descent": False, **options})
     solution = solver.solve(family)
     row = {
@@ -73,15 +73,15 @@ def ways(family):
     return options | {"Zephyr Z15": {"topology": "zephyr", "size": 15}}
 
 
-def all_measured():
+def rows():
     for n, kind, scale in itertools.product(SIZES, KINDS, SCALES):
         family = layer(n, kind, scale)
         best = Exact(node_limit=10**9).solve(family)
         assert bool(best.proven_optimal.all())
         for name, options in {"default": {}, **ways(family)}.items():
-            yield {"spins": n, "rows": kind, "scale": scale, "way": name, **measured(family, best, **options)}
+            yield {"spins": n, "rows": kind, "scale": scale, "way": name, **measure(family, best, **options)}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, results=shown(all_measured()))
+    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, results=shown(rows()))

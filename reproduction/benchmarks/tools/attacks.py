@@ -156,10 +156,10 @@ def couplings(source, trials):
     for name, texts in HEADERS.items():
         for text in texts:
             for n in (2**31 - 1, 2**31, 2**32 + 1, 2**63):
-                yield in_fork(_promised, name, text.format(n=n)) is True
+                yield in_fork(_read_promise, name, text.format(n=n)) is True
 
 
-def _promised(name, text):
+def _read_promise(name, text):
     limit(2 * 10**9, 600)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text)
@@ -174,10 +174,10 @@ def starved(source, trials):
     """`binarize(copy=False)` with 20 to 300 MB of memory left: an error and the model as before, or all of it binary"""
     batches = [torch.randn(64, 6) for _ in range(3)]
     for _ in range(trials):
-        yield in_fork(_starved, batches, source.randrange(2 * 10**7, 3 * 10**8)) is True
+        yield in_fork(_binarize_starved, batches, source.randrange(2 * 10**7, 3 * 10**8)) is True
 
 
-def _starved(batches, memory):
+def _binarize_starved(batches, memory):
     torch.manual_seed(0)
     hidden = (nn.Linear(6, 1500), nn.BatchNorm1d(1500), nn.Linear(1500, 8), nn.BatchNorm1d(8), nn.Linear(8, 2000))
     model = nn.Sequential(*hidden, nn.ReLU(), nn.Linear(2000, 4), nn.Linear(4, 2))
@@ -203,7 +203,7 @@ def _starved(batches, memory):
 def killed_runs(source, trials):
     """`qpsbgd run`, all its processes killed at a random time: started again, it ends like an undisturbed one"""
     with tempfile.TemporaryDirectory() as place:
-        expected, whole = _finished(Path(place) / "whole")
+        expected, whole = _finish(Path(place) / "whole")
         for trial in range(trials):
             folder = Path(place) / str(trial)
             process = subprocess.Popen(_command(folder), stdout=subprocess.DEVNULL, start_new_session=True)
@@ -212,7 +212,7 @@ def killed_runs(source, trials):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            results, _ = _finished(folder)
+            results, _ = _finish(folder)
             yield results == expected and not list(folder.rglob("*.part"))
 
 
@@ -221,7 +221,7 @@ def _command(folder):
     return [*program, "run", "logreg", "--quick", "--seeds", "2", "--workers", "2", "--out", str(folder)]
 
 
-def _finished(folder):
+def _finish(folder):
     """What a run found, and how long it took."""
     begin = time.perf_counter()
     subprocess.run(_command(folder), check=True, stdout=subprocess.DEVNULL)

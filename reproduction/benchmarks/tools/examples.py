@@ -53,13 +53,18 @@ def ran_notebook(notebook):
         text = out.getvalue().splitlines(keepends=True)
         outputs = [{"output_type": "stream", "name": "stdout", "text": text}] if text else []
         if value is not None:
-            data = {"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": _shown(value)}
+            data = {
+                "output_type": "execute_result",
+                "execution_count": count,
+                "metadata": {},
+                "data": _data(value),
+            }
             outputs.append(data)
         cell |= {"outputs": outputs, "execution_count": count}
     return notebook
 
 
-def _shown(value):
+def _data(value):
     if hasattr(value, "savefig"):
         value.savefig(image := io.BytesIO(), format="png", dpi=72)
         return {"image/png": base64.b64encode(image.getvalue()).decode(), "text/plain": ["<Figure>"]}

@@ -67,7 +67,7 @@ SWAPS |= {ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod:
 IN_C = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " + ": " - ", " - ": " + ", " * ": " + "}
 
 
-def changed(node, c_text):
+def change(node, c_text):
     """The node in its wrong form; None where it has none."""
     wrong = copy.copy(node)
     match wrong:
@@ -104,7 +104,7 @@ def sites(tree, *, c_text):
             return
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
             return
-        if changed(node, c_text) is not None:
+        if change(node, c_text) is not None:
             yield node
         if isinstance(node, ast.Raise):
             return
@@ -129,7 +129,7 @@ def mutant(file, number, work):
     text, c_text = file.read_text(), file.stem.startswith("c_")
     tree = ast.parse(text)
     node = sites(tree, c_text=c_text)[number]
-    wrong = changed(node, c_text)
+    wrong = change(node, c_text)
     was, became = (ast.unparse(form).splitlines()[0][:100] for form in (node, wrong))
     shown = {"file": str(file.relative_to(work)), "line": node.lineno}
     shown |= {"code": text.splitlines()[node.lineno - 1].strip(), "was": was, "became": became}
@@ -205,7 +205,7 @@ def tests_of(file, work):
     return files or sorted(work.glob(f"packages/{package}/tests/**/{folder}/test_*.py"))
 
 
-def noticed(file, source, tests, seconds, log):
+def detect(file, source, tests, seconds, log):
     """The test that notices a change of a file, or how it ends the process; None if all pass."""
     text, times = file.read_text(), file.stat()
     file.write_text(source)
@@ -221,7 +221,7 @@ def noticed(file, source, tests, seconds, log):
     return None if code == 0 else str(failed[0][0] or failed[0][1]) if failed else f"ended with {code}"
 
 
-def copied(work):
+def copy_sources(work):
     """Copy what is committed, with the kernels that are installed, and import from there from now on."""
     if not work.exists():
         work.mkdir(parents=True)
@@ -257,7 +257,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mutants"))
     options = parser.parse_args()
-    copied(options.work)
+    copy_sources(options.work)
     work = options.work
     commits, kept = f"{options.since}..{(work / 'commit').read_text()}", work / "candidates.json"
     if not kept.exists():
@@ -270,7 +270,7 @@ def main():
         shown, source = mutant(Path(name), number, work)
         if count == len(done):
             tests = tests_of(Path(name), work)
-            done.append(noticed(Path(name), source, tests, options.seconds, work / "log") if tests else None)
+            done.append(detect(Path(name), source, tests, options.seconds, work / "log") if tests else None)
             with lines.open("a") as out:
                 out.write(json.dumps(done[-1]) + "\n")
             print(count, round(sum(os.times()[2:4])), done[-1], "" if done[-1] else shown, flush=True)

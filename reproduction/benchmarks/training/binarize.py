@@ -107,14 +107,14 @@ def chosen_layers(model):
     return [name for name, module in named if isinstance(module, nn.Linear | nn.Conv2d) and name != "head"]
 
 
-def binarized(job):
+def binarize_job(job):
     """The binarised model of a job, and its row of results."""
     subject, model = ALL[job["subject"]], reference(job["subject"])
     batches = subject.calibration(job["size"] or subject.size, job["seed"])
     layers = chosen_layers(model)
     start = clock()
     if job["method"] == PLAIN:
-        made, more = rounded(model, layers, batches), {}
+        made, more = round_weights(model, layers, batches), {}
     else:
         options = SEARCHES[job.get("start", job["method"])]
         shared = {"layers": layers, "seed": job["seed"]}
@@ -125,7 +125,7 @@ def binarized(job):
 
 
 @torch.no_grad()
-def rounded(model, layers, batches):
+def round_weights(model, layers, batches):
     """Signs times the mean size of an output's weights, as float weights, with batch norm estimated anew."""
     model = copy.deepcopy(model)
     for name in layers:
@@ -139,7 +139,7 @@ def rounded(model, layers, batches):
 def start_of(job):
     """The network that training begins with: binarised, or fresh with the same layers binary."""
     if job["start"] != "scratch":
-        return binarized(job)
+        return binarize_job(job)
     torch.manual_seed(job["seed"])
     model = SUBJECTS[job["subject"]].build().to(DEVICE)
     return convert(model, skip=["head"] if hasattr(model, "head") else []), {}
@@ -153,7 +153,7 @@ def fast():
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def tuned(job):
+def tune(job):
     """Training with labels, from the start that the job names."""
     subject = SUBJECTS[job["subject"]]
     model, row = start_of(job)
@@ -174,10 +174,10 @@ def tuned(job):
     return model, row
 
 
-def distilled(job):
+def distill_job(job):
     """MiniLM after distillation of its outputs and of the hidden states after every block."""
     subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
-    model, row = binarized(job)
+    model, row = binarize_job(job)
     before = subject.scores(model)
     for table in (model.words, model.places, model.kinds):
         table.weight.requires_grad_(False)
@@ -200,7 +200,7 @@ def run(job):
     """The row of one cell."""
     start, model, row = time.perf_counter(), reference(job["subject"]), {}
     if job["method"] != "float":
-        makers = {"binarize": binarized, "targets": binarized, "tune": tuned, "distill": distilled}
+        makers = {"binarize": binarize_job, "targets": binarize_job, "tune": tune, "distill": distill_job}
         model, row = makers[job["part"]](job)
     scores = ALL[job["subject"]].scores(model)
     return {"job": job, **scores, **row, "seconds": time.perf_counter() - start}
@@ -259,10 +259,10 @@ def distilling_jobs(subject):
     return jobs
 
 
-def timed(job):
+def time_job(job):
     """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
     for _ in range(2):
-        _, row = binarized(job)
+        _, row = binarize_job(job)
     return {"job": job, **row}
 
 
@@ -293,7 +293,7 @@ def main():
         return
     if given.times:
         rows.again = True
-        rows.measured(timed, timing_jobs())
+        rows.measured(time_job, timing_jobs())
         return
     names = given.only({"subject": name} for name in SUBJECTS if not name.startswith("fashion"))
     subjects = [SUBJECTS[job["subject"]] for job in names]

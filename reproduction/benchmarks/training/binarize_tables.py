@@ -3,7 +3,7 @@
 from itertools import product
 
 import numpy as np
-from benchmarks.tables import crossed, labelled, results, spread
+from benchmarks.tables import cross_table, label_axes, results, spread
 from benchmarks.training.binarize import BY_TARGETS, OPTIMIZERS, PLAIN, SIZES, STEPS, SUBJECTS
 from benchmarks.training.sentences import Sentences
 from matplotlib.figure import Figure
@@ -32,13 +32,13 @@ def rows_of(part, subject, **wanted):
     return [row for row in rows if all(row["job"].get(key) == value for key, value in wanted.items())]
 
 
-def shown(subject, rows):
+def score(subject, rows):
     """Mean ± deviation of the main score, a dash where there is no row."""
     values = [row[subject.measure] for row in rows]
     return spread(values, 100, 2) if subject.measure == "accuracy" else spread(values)
 
 
-def counted(bits):
+def bits_of(bits):
     return f"{bits} bit{'s' * (bits > 1)}"
 
 
@@ -53,11 +53,11 @@ def binarized():
     cells = {}
     for subject in SUBJECTS.values():
         network = f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}"
-        cells[network, "float"] = shown(subject, rows_of("binarize", subject.name, method="float"))
+        cells[network, "float"] = score(subject, rows_of("binarize", subject.name, method="float"))
         for method, bits in columns:
             rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
-            cells[network, f"{NAMES[method]}, {counted(bits)}"] = shown(subject, rows) + error(rows)
-    return crossed("network", cells)
+            cells[network, f"{NAMES[method]}, {bits_of(bits)}"] = score(subject, rows) + error(rows)
+    return cross_table("network", cells)
 
 
 def binarized_targets():
@@ -73,13 +73,13 @@ def binarized_targets():
     for subject, targets in product(BY_TARGETS.values(), ("own", "float")):
         network = f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}"
         row = network, f'"{targets}"'
-        cells[row, "float"] = shown(subject, rows_of("targets", subject.name, method="float"))
+        cells[row, "float"] = score(subject, rows_of("targets", subject.name, method="float"))
         for way, bits, size in columns:
             method = way if targets == "own" else f"{way}, float targets"
             rows = rows_of("targets", subject.name, method=method, bits=bits, size=size)
             if size is None or rows:
-                cells[row, f"{NAMES[way]}, {counted(bits)}{f', {size} inputs' if size else ''}"] = shown(subject, rows)
-    return crossed(("network", "`targets`"), cells)
+                cells[row, f"{NAMES[way]}, {bits_of(bits)}{f', {size} inputs' if size else ''}"] = score(subject, rows)
+    return cross_table(("network", "`targets`"), cells)
 
 
 def binarized_times():
@@ -92,7 +92,7 @@ def binarized_times():
             seconds = f"{row['binarize seconds']:.1f} s"
             cells[SUBJECTS[job["subject"]].title, f"{NAMES[job['method']]}, {place}"] = seconds
     order = [f"{NAMES[way]}, {place}" for place in places.values() for way in ("feedback", "search")]
-    return crossed("one bit", cells, order)
+    return cross_table("one bit", cells, order)
 
 
 def binarized_sizes():
@@ -104,8 +104,8 @@ def binarized_sizes():
             k: rows_of("binarize", subject.name, method="search", bits=1, size=size) for k, size in sizes.items()
         }
         if all(by_size.values()):
-            cells |= {(subject.title, f"{size}"): shown(subject, rows) + error(rows) for size, rows in by_size.items()}
-    return crossed("network", cells)
+            cells |= {(subject.title, f"{size}"): score(subject, rows) + error(rows) for size, rows in by_size.items()}
+    return cross_table("network", cells)
 
 
 def fine_tuned():
@@ -118,8 +118,8 @@ def fine_tuned():
         if any(after.values()):
             name = subject.title, "binarised" if start == "search" else start, method
             by_steps = {0: rows_of("binarize", subject.name, method=start, bits=1, size=None), **after}
-            cells |= {(name, f"{steps} steps"): shown(subject, rows) for steps, rows in by_steps.items()}
-    return crossed(("network", "from", "method"), cells)
+            cells |= {(name, f"{steps} steps"): score(subject, rows) for steps, rows in by_steps.items()}
+    return cross_table(("network", "from", "method"), cells)
 
 
 def both(rows):
@@ -133,11 +133,11 @@ def sentence_bits():
     """MiniLM without training, one to four bits."""
     subject = next(s for s in SUBJECTS.values() if isinstance(s, Sentences))
     cells = {
-        (NAMES[method], counted(bits)): both(rows_of("binarize", subject.name, method=method, bits=bits, size=None))
+        (NAMES[method], bits_of(bits)): both(rows_of("binarize", subject.name, method=method, bits=bits, size=None))
         for method in ("rounding", "feedback", "search")
         for bits in (1, 2, 3, 4)
     }
-    return crossed("cosine / neighbours kept", cells)
+    return cross_table("cosine / neighbours kept", cells)
 
 
 def distilled_sentences():
@@ -170,7 +170,7 @@ def binarize_figure():
         level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
         axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
         names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
-        labelled(axes, subject.title, "relative squared error, %", names[subject.measure], log="x", size=8.5)
+        label_axes(axes, subject.title, "relative squared error, %", names[subject.measure], log="x", size=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
     options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
@@ -182,13 +182,13 @@ def pretrained():
     """Accuracy of the pretrained ResNets by method."""
     names = {"feedback": "feedback (GPTQ)", "search": 'search, `targets="own"`', "float targets": "search"}
     names["distilled"] = "the same, then `distill`"
-    order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
+    order = ["float", *(f"{names[method]}, {bits_of(bits)}" for bits in (1, 2) for method in names)]
     cells = {}
     for row in sorted(results("binarize_pretrained")["rows"], key=lambda row: row["depth"]):
-        column = "float" if row["method"] == "float" else f"{names[row['method']]}, {counted(row['bits'])}"
+        column = "float" if row["method"] == "float" else f"{names[row['method']]}, {bits_of(row['bits'])}"
         images = f" ({row['images']})" if row["images"] else ""
         cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"
-    return crossed("network", cells, order)
+    return cross_table("network", cells, order)
 
 
 def language_models():
@@ -199,10 +199,10 @@ def language_models():
     for row in sorted(rows, key=lambda row: row.get("stored", 32)):
         job = row["job"]
         targets = job.get("targets", "own" if job["method"] == "GPTQ" else "float")
-        name = f"{names[job['method']]}, {counted(job['bits'])}" if job["method"] in names else job["method"]
+        name = f"{names[job['method']]}, {bits_of(job['bits'])}" if job["method"] in names else job["method"]
         stored = f"{row['stored']:.1f}" if "stored" in row else "32"
         cells[(name, stored), f'`targets="{targets}"`'] = f"{row['loss']:.2f}"
-    return crossed(("form", "stored bits per weight"), cells)
+    return cross_table(("form", "stored bits per weight"), cells)
 
 
 def trained_llama():
@@ -214,7 +214,7 @@ def trained_llama():
         job = row["job"]
         name = f"{job['bits']}", f"{row['before']:.2f}", "float model's logits" if job["loss"] == "logits" else "labels"
         cells[name, f"{names[job['method']]}, {job['lr']:g}"] = f"{row['loss']:.2f}"
-    return crossed(("bits", "before", "towards"), cells, sorted({column for _, column in cells}))
+    return cross_table(("bits", "before", "towards"), cells, sorted({column for _, column in cells}))
 
 
 def factorised_layers():
@@ -223,5 +223,5 @@ def factorised_layers():
     for row in results("language_models")["rows"]:
         job = row["job"]
         if job.get("part") == "layers":
-            cells[(job["layer"].split(".")[-1], counted(job["bits"])), job["method"]] = f"{100 * row['lost']:.1f}"
-    return crossed(("energy lost in %", "stored as the search with"), cells)
+            cells[(job["layer"].split(".")[-1], bits_of(job["bits"])), job["method"]] = f"{100 * row['lost']:.1f}"
+    return cross_table(("energy lost in %", "stored as the search with"), cells)

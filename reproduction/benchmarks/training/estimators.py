@@ -78,7 +78,7 @@ def model(name, *, regression, seed):
     return make_pipeline(StandardScaler(), LinearRegression() if regression else LogisticRegression(max_iter=1000))
 
 
-def measured():
+def rows():
     """The scores of all folds, and the median seconds of a fit (CPU time), per model and data set."""
     for each in MODELS:
         for name, load in (CLASSES | TARGETS).items():
@@ -99,4 +99,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
     torch.set_num_threads(1)
     threadpool_limits(1)  # of numpy's BLAS: threads that wait count as CPU time
-    publish(__file__, seeds=5, rows=shown(measured()))
+    publish(__file__, seeds=5, rows=shown(rows()))

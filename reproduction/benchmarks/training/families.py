@@ -18,7 +18,7 @@ from benchmarks.study import study
 from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.controls import PROJECTIONS
 from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
-from benchmarks.training.networks import cifar_task, text_task, trained
+from benchmarks.training.networks import cifar_task, text_task, train
 from benchmarks.training.qubo_descent import Uncoupled
 from benchmarks.training.training_parts import DEVICE
 from torch import nn
@@ -95,10 +95,10 @@ class PolarUncoupled(PolarWeights, Uncoupled):
 def weights(projection):
     """An optimiser of binary weights."""
 
-    def made(model, steps, share):
+    def make(model, steps, share):
         return QPSBGD(model, share, projection, momentum=0.98, clip=None, relative=False, steps=steps, real=True)
 
-    return made
+    return make
 
 
 def at_default_rate(projection, model, steps, lr):
@@ -136,7 +136,7 @@ def run(job):
     task = text_task(TEXT_STEPS, job["seed"], True) if family == "gpt" else cifar_task(data, EPOCHS, job["seed"], True)
     optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
     try:
-        row = trained(model, optimizer, task)
+        row = train(model, optimizer, task)
     except ValueError as error:  # gradients that are not finite
         return job | {"score": None, "error": str(error)[:100]}
     return job | (row if math.isfinite(row["score"]) else row | {"score": None})

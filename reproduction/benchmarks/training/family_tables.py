@@ -1,7 +1,7 @@
 """The table and the figure of families.py: docs/training.md, and deep networks in docs/qubo_training.md."""
 
 import numpy as np
-from benchmarks.tables import grouped, results, spread
+from benchmarks.tables import group_by, results, spread
 from matplotlib.figure import Figure
 
 from qpsbgd_paper.report.tables import pipes
@@ -34,12 +34,12 @@ FEW_NORMS_RATE = 0.018
 RATES = (0.0045, 0.009, 0.018, 0.036, 0.072)
 
 
-def scored(**wanted):
+def scores_by_cell(**wanted):
     """Scores by family, method and rate, of rows of CIFAR-10 and text with convert's own scales, or as wanted."""
     same = {"data": None, "scale": None} | wanted
     rows = [row for row in results("families")["rows"] if all(row.get(name) == value for name, value in same.items())]
     rows = [row for row in rows if row["score"] is not None]
-    return {key: [row["score"] for row in group] for key, group in grouped(rows, "family", "method", "rate").items()}
+    return {key: [row["score"] for row in group] for key, group in group_by(rows, "family", "method", "rate").items()}
 
 
 def worth(family, score):
@@ -62,7 +62,7 @@ def default(scores, family):
 
 def families():
     """The default beside tuned rivals, by family."""
-    scores, body = scored(), []
+    scores, body = scores_by_cell(), []
     for family, title in TITLES.items():
         ours, *rivals = default(scores, family), best(scores, family, "muon"), best(scores, family, "adamw")
         ahead = worth(family, np.mean(ours)) - max(worth(family, np.mean(values)) for values in rivals)
@@ -73,7 +73,7 @@ def families():
 
 def regrets():
     """Points behind the best cell of the grid, by family, projection and rate; NaN where a run failed."""
-    scores = scored()
+    scores = scores_by_cell()
     cells = {
         family: [scores.get((family, method, rate), [np.nan])[0] for method in ("ridge", "polar") for rate in RATES]
         for family in TITLES
@@ -138,7 +138,7 @@ CHOOSERS = {
 
 def deep(methods):
     """Methods on deep networks: one seed, the best rate by the score shown."""
-    scores, learned = scored(), scored(scale="learned")
+    scores, learned = scores_by_cell(), scores_by_cell(scale="learned")
     body = []
     for method, label in methods.items():
         cells = []

@@ -73,7 +73,7 @@ def output_norms(model, batches, names):
     return norms
 
 
-def approximated(model, batches, names, rival, *, bits, norms, targets):
+def approximate_layers(model, batches, names, rival, *, bits, norms, targets):
     """A copy with the weights of these layers as a rival has them, one after the other, and the bits it stores.
 
     Inputs are those in the partly binary network.
@@ -118,7 +118,7 @@ def peak_memory(reset=False):
 
 def run(job):
     """The row of a job of any part."""
-    return {"trained": trained, "layers": layer_job}.get(job.get("part"), approximation)(job)
+    return {"trained": train, "layers": layer_job}.get(job.get("part"), approximation)(job)
 
 
 def approximation(job):
@@ -138,7 +138,7 @@ def approximation(job):
     else:
         wanted, targets = job["bits"], job["targets"] == "float"
         norms = output_norms(model, batches, names)
-        made, stored = approximated(
+        made, stored = approximate_layers(
             model, batches, names, RIVALS[job["method"]], bits=wanted, norms=norms, targets=targets
         )
     spent, memory = clock() - start, peak_memory() - before
@@ -152,7 +152,7 @@ def start(bits):
     return binarize(subject.network(), subject.calibration(SIZE, 0), bits=bits).model
 
 
-def trained(job):
+def train(job):
     """Part 2; embeddings and head stay as they are."""
     subject = Stories("llama", "", "loss", batch=BATCH)
     model, real = copy.deepcopy(start(job["bits"])), {"lr": REAL_RATE, "weight_decay": 0.0}

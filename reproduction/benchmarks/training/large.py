@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from benchmarks.study import arguments, tuned
+from benchmarks.study import arguments, best_values
 from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.networks import METHODS, text_task
 from benchmarks.training.training_parts import DEVICE, autocast, clock
@@ -117,7 +117,7 @@ def main():
 
     best = {}
     for method in (job["method"] for job in options.only({"method": name} for name in (OURS[0], *RATES, *OURS[1:]))):
-        rate = tuned({method: RATES[method]}, scores_of)[method] if method in RATES else None
+        rate = best_values({method: RATES[method]}, scores_of)[method] if method in RATES else None
         best[method] = row_of(method, rate)
     if real := best.get("float-adamw"):
         bits_and_solvers = [(bits, solver) for bits in (1, 2) for solver in ("feedback", "kicks")]

@@ -18,7 +18,7 @@ from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
-from benchmarks.study import arguments, tuned
+from benchmarks.study import arguments, best_values
 from benchmarks.training.binarize_networks import GPT, WINDOW
 from benchmarks.training.binarize_networks import characters as text
 from benchmarks.training.training_parts import DEVICE, accuracy, autocast, cifar, clock, fashion_parts
@@ -113,7 +113,7 @@ def epochs_of(count, batch, epochs, seed):
     return torch.cat(orders).reshape(-1, batch)
 
 
-def classified(data, order, seen=lambda x, plain=False: x):
+def classification(data, order, seen=lambda x, plain=False: x):
     """A task: steps, a function that draws the batch of a step, the loss, and the score.
 
     Args:
@@ -136,7 +136,7 @@ def classified(data, order, seen=lambda x, plain=False: x):
 
 def cifar_task(name, epochs, seed, choosing):
     data = images(name, choosing)
-    return classified(data, epochs_of(len(data[0]), BATCH, epochs, seed), augmented)
+    return classification(data, epochs_of(len(data[0]), BATCH, epochs, seed), augmented)
 
 
 def text_task(steps, seed, choosing):
@@ -196,7 +196,7 @@ class Passes:
         self.graph.replay()
 
 
-def trained(model, optimizer, task):
+def train(model, optimizer, task):
     """Train for all steps of a task: score, seconds and steps."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     steps, draw, loss, score = task
@@ -220,7 +220,7 @@ def run(job):
     made = text_task if data == "text" else partial(cifar_task, data)
     task = made(budget, job["seed"], job["choosing"])
     optimizer = METHODS[job["method"]](model.to(DEVICE), task[0], job["lr"])
-    return job | trained(model, optimizer, task)
+    return job | train(model, optimizer, task)
 
 
 def choosing_job(pair, rate):
@@ -248,7 +248,7 @@ def main():
     jobs = [job for pair in pairs if pair not in homes for job in final_jobs(*pair, FIXED.get(pair[1]))]
     jobs += [choosing_job(home, rate) for home, grid in grids.items() for rate in grid]
     measured(jobs)  # together, so that no process waits
-    best = tuned(grids, scores_of)
+    best = best_values(grids, scores_of)
     measured([job for pair, home in homes.items() for job in final_jobs(*pair, best[home])])
 
 

@@ -65,7 +65,7 @@ class RealMinimiser(Weights):
     solver: Descent = ALONE
 
 
-def controlled(projection, model, **options):
+def control(projection, model, **options):
     """QPSBGD with a projection of weights, and QuboDescent's other options."""
     return QPSBGD(model, default_flips(model), projection, momentum=0.995, clip=None, relative=False, **options)
 
@@ -100,8 +100,8 @@ METHODS = {
     "window-16": partial(QuboDescent, window=16),
     **{f"flips of {share:g}": partial(QuboDescent, flips=share) for share in (0.0025, 0.005, 0.01, 0.02)},
     **{f"last-phase, {flips:g}": partial(LastPhase, flips=flips) for flips in (0.01, 0.1)},
-    "no-couplings": partial(controlled, Uncoupled()),
-    "real-minimiser": partial(controlled, RealMinimiser()),
+    "no-couplings": partial(control, Uncoupled()),
+    "real-minimiser": partial(control, RealMinimiser()),
     **{
         f"bop-{threshold:g}": partial(Bop, lr=1e-2, threshold=threshold) for threshold in (1e-6, 1e-5, 3e-5, 1e-4, 3e-4)
     },
@@ -120,10 +120,10 @@ def small_images():
     """MNIST, each pixel the mean of four, in three equal channels: images and digits, to train and to score."""
     parts = mnist(False)
 
-    def prepared(images):
+    def prepare(images):
         return F.adaptive_avg_pool2d(images.reshape(-1, 1, 28, 28), SIDE).repeat(1, 3, 1, 1)
 
-    return prepared(parts[0]), parts[1], prepared(parts[2]), parts[3]
+    return prepare(parts[0]), parts[1], prepare(parts[2]), parts[3]
 
 
 def small_run(make, *, steps, seed):
@@ -205,11 +205,11 @@ def run(job):
     torch.set_num_threads(1)
     method, begun = (METHODS | LATENT).get(job["method"]), time.process_time()
     special = {"energies": energies}.get(job["method"], from_start if job["task"] == "mnist-pretrained" else None)
-    row = trained(job, method) if special is None else special(job)
+    row = train(job, method) if special is None else special(job)
     return job | row | {"cpu_seconds": round(time.process_time() - begun, 1)}
 
 
-def trained(job, make):
+def train(job, make):
     """The score of a job's network, trained by this optimiser."""
     if job["task"] == "mnist-resnet8":
         return small_run(make, steps=job["budget"], seed=job["seed"])
@@ -252,7 +252,7 @@ def energies(job):
     wide = job["task"] != "digits"  # windows would take long
     others = {name: other for name, other in COMPARED.items() if not (wide and name in WINDOWS)}
     compared = Compared(others=others, every=25)
-    row = trained(job, partial(controlled, compared))
+    row = train(job, partial(control, compared))
     table = np.array(compared.drops)
     shares = (table / table.max(1, keepdims=True)).mean(0)
     return row | {"problems": len(table), "shares": dict(zip(others, map(float, shares), strict=True))}

@@ -72,14 +72,14 @@ class EncoderLayer(nn.Module):
         self.last_norm = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x, places, mask):
-        q, k, v = (_padded(part(x), places, mask) for part in (self.query, self.key, self.value))
+        q, k, v = (_pad(part(x), places, mask) for part in (self.query, self.key, self.value))
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
         x = self.norm(x + self.mixed(mixed.transpose(1, 2).flatten(2).flatten(0, 1)[places]))
         return self.last_norm(x + self.narrow(F.gelu(self.wide(x))))
 
 
-def _padded(tokens, places, mask):
+def _pad(tokens, places, mask):
     """Tokens (T, width) at their places in (B, L, width), zero elsewhere."""
     flat = tokens.new_zeros(mask.numel(), tokens.shape[-1]).index_copy(0, places, tokens)
     return flat.unflatten(0, mask.shape)
@@ -104,7 +104,7 @@ class MiniLM(nn.Module):
         x = self.norm(x).flatten(0, 1)[places]
         for layer in self.layers:
             x = layer(x, places, mask)
-        return F.normalize(_padded(x, places, mask).sum(1) / mask.sum(1, keepdim=True), dim=1)
+        return F.normalize(_pad(x, places, mask).sum(1) / mask.sum(1, keepdim=True), dim=1)
 
 
 RENAMED = {
@@ -123,7 +123,7 @@ RENAMED = {
 """Parts of the published names of weights, and ours, to be replaced in this order."""
 
 
-def pretrained():
+def load_pretrained():
     """MiniLM with its published weights."""
     model, named = MiniLM(), {}
     for name, value in load_file(Path(os.environ["MINILM"]) / "model.safetensors").items():
@@ -148,7 +148,7 @@ def tokens():
     return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
 
 
-def padded(rows):
+def pad(rows):
     width = max(map(len, rows))
     return torch.tensor([row + [0] * (width - len(row)) for row in rows]).to(DEVICE)
 
@@ -159,13 +159,13 @@ class Sentences(Subject):
     batch: int = 64
 
     def network(self):
-        return pretrained().to(DEVICE).eval()
+        return load_pretrained().to(DEVICE).eval()
 
     def calibration(self, size, seed):
         pool = tokens()[HELD_OUT:]
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:size].tolist()
         rows = sorted((pool[k] for k in order), key=len)
-        return [padded(rows[k : k + 64]) for k in range(0, len(rows), 64)]
+        return [pad(rows[k : k + 64]) for k in range(0, len(rows), 64)]
 
     def batches(self, steps, seed):
         """Batches of sentences that are not held out."""
@@ -175,13 +175,13 @@ class Sentences(Subject):
         for _ in range(steps):
             if len(order) < self.batch:
                 order = torch.randperm(len(pool), generator=generator).tolist()
-            yield padded([pool[order.pop()] for _ in range(self.batch)])
+            yield pad([pool[order.pop()] for _ in range(self.batch)])
 
     @torch.no_grad()
     def embedded(self, model):
         rows = tokens()[:HELD_OUT]
         order = sorted(range(len(rows)), key=lambda k: len(rows[k]))
-        parts = [model(padded([rows[k] for k in order[i : i + 200]])) for i in range(0, len(rows), 200)]
+        parts = [model(pad([rows[k] for k in order[i : i + 200]])) for i in range(0, len(rows), 200)]
         return torch.cat(parts)[torch.tensor(order).argsort().to(DEVICE)]
 
     def scores(self, model):

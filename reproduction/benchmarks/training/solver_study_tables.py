@@ -1,7 +1,7 @@
 """Is a better answer of the QUBO a better network? Tables and figures of controls.py and qubo_descent.py."""
 
 import numpy as np
-from benchmarks.tables import grouped, labelled, results
+from benchmarks.tables import group_by, label_axes, results
 from benchmarks.training.training_tables import higher, score, tasks
 from benchmarks.training.training_tasks import TASKS
 from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ def solver_study(name):
     Of several rates the best is taken, by the score itself, which favours signs.
     """
     scores, shares = {}, {}
-    for (task, budget, method), rows in grouped(results(name)["rows"], "task", "budget", "method").items():
+    for (task, budget, method), rows in group_by(results(name)["rows"], "task", "budget", "method").items():
         if method == "energies":
             shares[task, budget] = rows[0]["shares"]
             continue
@@ -79,7 +79,7 @@ def solver_panels(scores, shares, titles, lines, *, log=""):
         for (method, label), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
             level = unit * np.mean(scores[*setting, method])
             axes.axhline(level, color=INK, linewidth=0.9, linestyle=style, label=label)
-        labelled(axes, title, "energy reached, % of the best known", log=log, size=8.5)
+        label_axes(axes, title, "energy reached, % of the best known", log=log, size=8.5)
         axes.margins(x=0.14)
         axes.tick_params(labelsize=8)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
@@ -110,7 +110,7 @@ CHOOSERS = {
 
 def frozen_features():
     """Heads of K bits on frozen random features, by the answer of their family."""
-    rows, body = grouped(results("frozen_features")["rows"], "task", "bits"), []
+    rows, body = group_by(results("frozen_features")["rows"], "task", "bits"), []
     ways = {"rounded": "rounded", "descent": "descent", "tabu": "tabu search", "real": "real weights"}
     for (task, bits), runs in rows.items():
         scores = [f"{100 * np.mean([run[way] for run in runs]):.1f}" for way in ways]

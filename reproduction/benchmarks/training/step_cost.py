@@ -116,7 +116,7 @@ def train_block(model, optimizer, inputs, targets):
     return 1e3 * spent / BLOCK, (torch.cuda.max_memory_allocated() - before) / 2**20 if CUDA else 0.0
 
 
-def measured(build, draw, blocks):
+def measure(build, draw, blocks):
     """Milliseconds of a step, and the peak memory beyond the other methods' states, per method."""
     torch.manual_seed(0)
     real = build().to(DEVICE)
@@ -148,12 +148,12 @@ def beside_a_busy_process():
         spinning.wait()
 
 
-def all_measured():
+def rows():
     for busy in (False,) if CUDA else (False, True):
         with beside_a_busy_process() if busy else nullcontext():
             for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
                 if not (busy and network in MINUTES_WHEN_BUSY):
-                    times, memory = measured(build, draw, 6 if CUDA else 1)
+                    times, memory = measure(build, draw, 6 if CUDA else 1)
                     row = {"network": network, "busy": busy, "milliseconds": times}
                     yield row | ({"MiB": memory} if CUDA else {})
 
@@ -162,4 +162,4 @@ if __name__ == "__main__":
     torch.set_num_threads(2)
     torch.backends.cudnn.benchmark = True
     settings = {"device": DEVICE_NAME, "threads": torch.get_num_threads()}
-    publish(Path(__file__).with_stem(f"step_cost_{DEVICE}"), settings=settings, results=shown(all_measured()))
+    publish(Path(__file__).with_stem(f"step_cost_{DEVICE}"), settings=settings, results=shown(rows()))

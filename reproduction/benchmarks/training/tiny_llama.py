@@ -43,7 +43,7 @@ def tokens():
     spelled = {n: piece for piece, n in pieces.items()}
 
     @cache
-    def encoded(word):
+    def encode(word):
         parts = [[pieces[c]] if c in pieces else [byte + 3 for byte in c.encode()] for c in word]
         names = [n for part in parts for n in part]
         while True:
@@ -57,7 +57,7 @@ def tokens():
     text = (folder() / "tiny_stories.txt").read_text(encoding="utf-8")
     stories = re.split(r"(?<!\n)\n(?!\n)", text)
     words = (re.findall(r" [^ \n]*|[^ \n]+|\n", f" {story.strip()}".replace("\n\n", "\n")) for story in stories)
-    return torch.tensor([n for story in words for n in (BEGINNING, *(n for word in story for n in encoded(word)))])
+    return torch.tensor([n for story in words for n in (BEGINNING, *(n for word in story for n in encode(word)))])
 
 
 @cache

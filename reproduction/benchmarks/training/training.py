@@ -22,7 +22,7 @@ import json
 from pathlib import Path
 
 import torch
-from benchmarks.study import RESULTS, Rows, arguments, tuned
+from benchmarks.study import RESULTS, Rows, arguments, best_values
 from benchmarks.training.training_parts import DEVICE_NAME
 from benchmarks.training.training_tasks import METHODS, OURS, SCALES, TASKS, Images, first_scale, run
 
@@ -93,13 +93,13 @@ def chosen_rates(processes, task, wanted):
 def tune(processes, task, options, grids, name, *, most=6):
     """Set this option of every method and budget to the best of its grid, which grows to so many values."""
 
-    def validated(wanted):
+    def validation_scores(wanted):
         shared = {"task": task, "seed": 1000, "choosing": True}
         jobs = [shared | {"method": m, "budget": b, **options[m, b], name: value} for (m, b), value in wanted]
         sign = 1 if TASKS[task].higher else -1
         return [sign * score for score in scores_of(jobs, processes)]
 
-    for pair, best in tuned(grids, validated, digits=1, most=most).items():
+    for pair, best in best_values(grids, validation_scores, digits=1, most=most).items():
         options[pair][name] = best
 
 

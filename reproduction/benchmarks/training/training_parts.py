@@ -67,10 +67,10 @@ def mnist(choosing):
 
     images = load_mnist()
     parts = (images.train_images, images.train_labels, images.test_images, images.test_labels)
-    return prepared_images(parts, choosing, mean=0.1307, deviation=0.3081)
+    return split_images(parts, choosing, mean=0.1307, deviation=0.3081)
 
 
-def prepared_images(parts, choosing, *, mean, deviation):
+def split_images(parts, choosing, *, mean, deviation):
     """Training and test images and labels, or those of the validation split."""
     inputs, targets, test_inputs, test_targets = (part.to(DEVICE) for part in parts)
     inputs, test_inputs = ((x.flatten(1).float() / 255 - mean) / deviation for x in (inputs, test_inputs))
@@ -99,7 +99,7 @@ def fashion_parts():
 @cache
 def fashion(choosing):
     """Fashion-MNIST: held out, run once with the defaults frozen."""
-    return prepared_images(fashion_parts(), choosing, mean=0.2860, deviation=0.3530)
+    return split_images(fashion_parts(), choosing, mean=0.2860, deviation=0.3530)
 
 
 @cache

@@ -4,9 +4,9 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import grouped, labelled, results, spread
+from benchmarks.tables import group_by, label_axes, results, spread
 from benchmarks.training import networks
-from benchmarks.training.family_tables import best, default, scored
+from benchmarks.training.family_tables import best, default, scores_by_cell
 from benchmarks.training.training_tasks import OURS, TASKS
 from matplotlib.figure import Figure
 
@@ -52,13 +52,13 @@ def tasks():
     return {
         task: {
             budget: {row["method"]: row for row in rows}
-            for budget, rows in grouped(results(f"training_{task}")["rows"], "budget").items()
+            for budget, rows in group_by(results(f"training_{task}")["rows"], "budget").items()
         }
         for task in TASKS
     }
 
 
-def compared():
+def settings():
     """One entry per task and budget: the rows by method."""
     return [(task, budget, rows) for task, budgets in tasks().items() for budget, rows in budgets.items()]
 
@@ -92,10 +92,10 @@ def judged(rows, ours, rival):
     return WORDS[verdict(rows[rival][f"{ours} ahead by"], noise=rows[rival][f"{ours} noise"])]
 
 
-def counted(ours, *, held_out):
+def counts(ours, *, held_out):
     """Settings in which one of ours is ahead of, level with and behind the best baseline."""
-    settings = [(task, rows) for task, _, rows in compared() if ours in rows and task.startswith("fashion") == held_out]
-    words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, rows in settings)
+    pairs = [(task, rows) for task, _, rows in settings() if ours in rows and task.startswith("fashion") == held_out]
+    words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, rows in pairs)
     return [words[word] for word in ("ahead", "level", "behind")]
 
 
@@ -103,7 +103,10 @@ def winner():
     """Who won, counted: on the data that the defaults were found with, and on held-out data."""
     head = ["ahead / level / behind", "on data that the defaults were found with", "on held-out data"]
     body = [
-        [f"**{NAMES[ours]}**", *(" / ".join(map(str, counted(ours, held_out=held_out))) for held_out in (False, True))]
+        [
+            f"**{NAMES[ours]}**",
+            *(" / ".join(map(str, counts(ours, held_out=held_out))) for held_out in (False, True)),
+        ]
         for ours in OURS
     ]
     return pipes(head, body)
@@ -112,7 +115,7 @@ def winner():
 def verdicts():
     """Ridge, the best baseline, and the difference in pairs, where that is significant."""
     body = []
-    for task, budget, rows in compared():
+    for task, budget, rows in settings():
         rival = best_baseline(task, rows)
         if judged(rows, "ridge", rival) == "level":
             continue
@@ -232,7 +235,7 @@ def today_shortly():
         seeds = " / ".join(dict.fromkeys(str(len(runs)) for runs in scores))
         body.append([f"{name}, {_unit(task)}", ours, f"{theirs}, {RIVALS[rival].split(', ')[1]}", seeds])
     for family, name in {"vit": "ViT, 6 epochs of 20,000 images, %", "gpt": "character GPT, 1,000 steps, nats"}.items():
-        scores = scored()
+        scores = scores_by_cell()
         ours, theirs = (_score(family, runs) for runs in (default(scores, family), best(scores, family, "muon")))
         body.append([name, ours, f"{theirs}, Muon", "1"])
     return pipes(["test score", "QP-SBGD, default", "best tuned baseline", "seeds"], body)
@@ -248,7 +251,7 @@ def today_figure():
             scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
             look = {"marker": "o", "color": RED if method in DEFAULTS else INK, "linestyle": "", "markersize": 5}
             axes.plot(scores, [place] * len(scores), **look)
-        labelled(axes, NETWORKS[task], "accuracy, %")
+        label_axes(axes, NETWORKS[task], "accuracy, %")
         axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
     return figure
 
@@ -278,7 +281,7 @@ def estimators():
     """Mean scores of the models that every data set has, and their mean ranks."""
     names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
     body, ranks = [], {True: [], False: []}
-    for data, group in grouped(results("estimators")["rows"], "data").items():
+    for data, group in group_by(results("estimators")["rows"], "data").items():
         rows = {row["model"]: row for row in group}
         scores = [100 * np.mean(rows[name]["scores"]) for name in names]
         first, best = rows["qpsbgd"], max(scores)
