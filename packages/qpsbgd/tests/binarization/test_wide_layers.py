@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -5,8 +7,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from qpsbgd import binarize
-from qpsbgd.binarization import wide_layers
+from qpsbgd.binarization import layer_run, wide_layers
+from qpsbgd.binarization.layer_run import LayerRun
 from qpsbgd.binarization.moments import Moments
+from qpsbgd.binarization.passes import LayerCall, Passes
+from qpsbgd.binarization.planes import Effort
+from qpsbgd.binarization.wide_layers import passes_over
 from qpsbgd.solvers import make_solver
 
 
@@ -137,7 +143,7 @@ def test_memory_is_bounded_by_the_blocks():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:binarize will take")
+@pytest.mark.filterwarnings("ignore:.* passes take")
 def test_a_layer_of_20000_inputs_is_binarised():
     torch.manual_seed(0)
     model, inputs = nn.Linear(20000, 8), correlated(128, 20000)
@@ -165,3 +171,19 @@ def test_silent_blocks_keep_finite_weights():
     binary, report = binarize(nn.Linear(30, 4), [inputs], layers=[""], most_inputs=10)
     assert all(p.isfinite().all() for p in binary.parameters())
     assert report.rows[0].lost < report.rows[0].rounding
+
+
+def test_very_wide_layers_take_fewer_rows_and_say_how_long_they_take(monkeypatch):
+    reader = SimpleNamespace(weight=torch.empty(2, 8192), bits=1, count_rows=len)
+    run = SimpleNamespace(options=SimpleNamespace(mask=lambda batch: None), _spread=lambda most, count: most)
+    run.passes = SimpleNamespace(batches=[None])
+    call = LayerCall(torch.empty(200_000, 1), None, None)
+    assert LayerRun._chosen(run, None, call, reader)[1] == 4 * 8192
+    monkeypatch.setattr(layer_run, "LONG", 0)
+    torch.manual_seed(0)
+    counted, seen = [], Passes.seen
+    monkeypatch.setattr(Passes, "seen", lambda *args, **sums: counted.append(args) or seen(*args, **sums))
+    passes = passes_over(20, 8, bits=2, targets=True, effort=Effort("kicks", 1, torch.Generator()))
+    with pytest.warns(UserWarning, match=f": {passes} passes take"):
+        binarize(nn.Linear(20, 3), [torch.randn(40, 20)], layers=[""], bits=2, rounds=1, most_inputs=8)
+    assert len(counted) == passes + 1  # one of the float network, for targets

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import LayerCall, Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Selection
-from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
+from qpsbgd.binarization.wide_layers import Rows, WideLayer, passes_over, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.experts import ExpertLayers
 from qpsbgd.nn.linear import BinaryLinear
@@ -28,6 +29,12 @@ from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
+MOST_NUMBERS, LEAST_PER_INPUT = 2**28, 4
+"""Wider layers than 4096 inputs take fewer rows: all together at most so many numbers, but so many rows per input.
+
+A quarter of the rows takes half the time, or less, and loses 7 % more (1,024 inputs, 16 outputs, correlated).
+"""
+LONG = 30  # expected seconds for a layer from which a warning says so
 
 
 class NoRows(ValueError):
@@ -154,8 +161,9 @@ class LayerRun:
         effort = Effort(options.solver, options.rounds, self.generator)
         start = time.monotonic()
         if inputs > options.most_inputs:
-            rows = self._repeatable_rows(layer, name, binary, note)
             most, targets = options.most_inputs, self.reference is not None
+            count = passes_over(inputs, most, bits=binary.bits, targets=targets, effort=effort)
+            rows = self._repeatable_rows(layer, name, binary, note, count)
             wide = WideLayer(rows, weights, bits=binary.bits, most_inputs=most, centred=biased, targets=targets)
             fit, mean, target_mean = wide.fitted(effort), wide.mean, wide.target_mean
         else:
@@ -219,16 +227,19 @@ class LayerRun:
             raise NoRows(f"{name}: no calibration batch has any rows for it")
         return moments
 
-    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Rows:
-        """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
-        passes = itertools.count(1)
+    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader, note: Note, count: int) -> Rows:
+        """Makes all rows of a layer's inputs, or enough of them, the same in each of `count` passes, some at a time."""
+        passes, start = itertools.count(1), time.monotonic()
         at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
         drawn: dict[int, tuple[Any, Tensor | None]] = {}
 
         def rows(targets: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
             any_rows, now = False, next(passes)
+            if now == 2 and (expected := (time.monotonic() - start) * count) > LONG:
+                hint = 'fewer batches or solver="feedback" take less'
+                warnings.warn(f"{name}: {count} passes take {expected:.0f} s or more; {hint}", stacklevel=2)
             for number, batch in enumerate(self.passes.batches):
-                note(f"{name}: pass {now}, batch {number + 1} of {len(self.passes.batches)}")
+                note(f"{name}: pass {now} of {count}, batch {number + 1} of {len(self.passes.batches)}")
                 if (seen := self.passes.seen(layer, number, sums=targets)) is None:
                     continue
                 wanted = self.reference.targets(name, number, seen) if targets and self.reference else None
@@ -257,7 +268,8 @@ class LayerRun:
                 given = given.flatten()[seen.tokens]
             mask = given if seen.x.shape[:-1] == given.shape else ...
         inputs = reader.weight[0].numel() // reader.bits
-        most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
+        per_input = min(ROWS_PER_INPUT, max(LEAST_PER_INPUT, MOST_NUMBERS // inputs**2))
+        most = -(-max(LEAST_ROWS, per_input * inputs) // len(self.passes.batches))
         count = reader.count_rows(seen.x[mask])
         return mask, self._spread(most, count) if count > most else None
 

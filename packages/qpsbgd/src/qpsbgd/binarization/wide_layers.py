@@ -31,6 +31,15 @@ def rows_at_once(inputs: int, most_inputs: int) -> int:
     return max(LEAST_AT_ONCE, most_inputs**2 // inputs)
 
 
+def passes_over(inputs: int, most_inputs: int, *, bits: int, targets: bool, effort: Effort) -> int:
+    """How often `WideLayer` reads all rows: moments, targets, the scales of every plane, and its sweeps."""
+    return 1 + targets + bits + _sweeps(effort) * (1 + -(-inputs // most_inputs))
+
+
+def _sweeps(effort: Effort) -> int:
+    return {"rounding": 0, "feedback": 2}.get(str(effort.solver), SWEEPS)
+
+
 class WideLayer:
     """The planes of a layer with weights (groups, n, m), in double precision, and inputs (B, groups · n), in blocks.
 
@@ -72,8 +81,7 @@ class WideLayer:
 
     def fitted(self, effort: Effort) -> LayerFit:
         """Planes and scales, searched as the effort says."""
-        sweeps = {"rounding": 0, "feedback": 2}.get(str(effort.solver), SWEEPS)
-        for sweep in range(sweeps):
+        for sweep in range(_sweeps(effort)):
             for number, block in enumerate(self._blocks):
                 self._search(number, block, effort, first=sweep == 0)
             self._lost["feedback" if effort.solver == "feedback" else "search"] = self._fit_scales()
