@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.tables import cross_table, group_by, results
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.comparison import Comparison
-from qpsbgd_paper.report.tables import escaped, mean_and_deviation, pipes
+from qpsbgd_paper.report.tables import escape, mean_and_deviation, pipes
 
 UNTOLD = ("random encoder",)
 """Settings that the paper does not have, in claims that are not made of lines."""
@@ -52,7 +52,7 @@ def verdicts():
 def claims():
     """Every claim of the paper with its verdict."""
     body = [
-        [f"`{summary['experiment']}`", escaped(claim["text"]), claim["verdict"].replace("cannot tell", "inconclusive")]
+        [f"`{summary['experiment']}`", escape(claim["text"]), claim["verdict"].replace("cannot tell", "inconclusive")]
         for summary in summaries()
         for claim in _claims(summary)
     ]

@@ -42,7 +42,7 @@ from benchmarks.training.training_parts import dense, mnist
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_paper.framework.networks import resnet
 from qpsbgd_paper.framework.training import fit_classifier
 from qpsbgd_runtime.unit_operations import Quantize
@@ -244,14 +244,14 @@ def main():
         sys.argv.remove("--resnets")
         torch.set_num_threads(1)
         with tempfile.TemporaryDirectory() as temporary:
-            publish(Path(__file__).with_stem("deploy_resnets"), rows=shown(resnet_times(Path(temporary))))
+            publish(Path(__file__).with_stem("deploy_resnets"), rows=print_rows(resnet_times(Path(temporary))))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         torch.set_num_threads(2)
-        networks = shown(measure(name, folder / name) for name in NETWORKS)
+        networks = print_rows(measure(name, folder / name) for name in NETWORKS)
         torch.set_num_threads(1)
-        timings = shown(time_rows(folder))
+        timings = print_rows(time_rows(folder))
     settings = {"clock": "processor time", "threads": 1, "training batch": BATCH}
     settings |= {"cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
     file = Path(__file__).with_stem(f"deploy_{platform.machine()}")

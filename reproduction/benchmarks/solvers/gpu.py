@@ -17,7 +17,7 @@ import torch
 from benchmarks.solvers.instances import DENSE, GRAPHS
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
+from qpsbgd_paper.framework.measurements import median_seconds, print_rows, publish
 from qpsbgd_qubo import solve
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 from qpsbgd_qubo.solvers.search.tensor_descent import local_search
@@ -73,4 +73,4 @@ def chains():
 
 if __name__ == "__main__":
     settings = {"device": torch.cuda.get_device_name(), "seeds": SEEDS}
-    publish(__file__, settings=settings, projection=shown(projection()), chains=shown(chains()))
+    publish(__file__, settings=settings, projection=print_rows(projection()), chains=print_rows(chains()))

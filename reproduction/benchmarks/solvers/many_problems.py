@@ -25,7 +25,7 @@ import numpy as np
 from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite, TilingComposite
 
 from benchmarks.solvers.qpu_cost import CHIPS, PROGRAMMING_SECONDS, READ_SECONDS, READS, chip
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_qubo import PackedComposite
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.tiles import tiles_of
@@ -102,7 +102,7 @@ def cases():
 def main():
     settings = {"reads": READS, "programming_seconds": PROGRAMMING_SECONDS, "read_seconds": READ_SECONDS}
     settings |= {"sizes": list(SIZES)}
-    publish(__file__, settings=settings, results=shown(cases()))
+    publish(__file__, settings=settings, results=print_rows(cases()))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.testing import random_family
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_paper.framework.methods import DWAVE
 from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
@@ -131,7 +131,7 @@ def main():
     for name, columns in zip(CHIPS, (None, 84, 84, 84), strict=True):
         cases += [partial(compare, "layer of 16 inputs, 84 columns", layer(16, 84), name, columns=columns)]
     cases += [partial(compare, "layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", columns=1000)]
-    results = shown(case() for case in cases)
+    results = print_rows(case() for case in cases)
     whole = {"steps": steps_of_the_experiment()}
     for way in ("packed", "shared", "one_by_one"):
         figures = ("submissions", "chip_seconds")

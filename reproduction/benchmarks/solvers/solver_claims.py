@@ -20,7 +20,7 @@ from benchmarks.solvers import peers, recorded
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
+from qpsbgd_paper.framework.measurements import median_seconds, print_rows, publish
 
 THREADS, COLUMNS = 2, 128
 
@@ -54,5 +54,5 @@ def exact_and_gurobi():
 
 if __name__ == "__main__":
     torch.set_num_threads(THREADS)
-    exact = {"against_gurobi": shown(exact_and_gurobi())}
+    exact = {"against_gurobi": print_rows(exact_and_gurobi())}
     publish(__file__, settings={"threads": THREADS}, exact=exact)

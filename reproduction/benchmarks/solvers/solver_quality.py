@@ -23,7 +23,7 @@ from benchmarks.solvers import peers, recorded
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
+from qpsbgd_paper.framework.measurements import median_seconds, print_rows, publish
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 THREADS, SAMPLED = 2, 3
@@ -74,4 +74,4 @@ def rows():
 
 if __name__ == "__main__":
     torch.set_num_threads(THREADS)
-    publish(__file__, settings={"threads": THREADS}, results=shown(rows()))
+    publish(__file__, settings={"threads": THREADS}, results=print_rows(rows()))

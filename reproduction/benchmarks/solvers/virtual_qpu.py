@@ -20,7 +20,7 @@ import torch
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.chip_studies.quality import energy_gaps
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_qubo.annealers.reads import Reads
 from qpsbgd_qubo.ising import largest_eigenvalue
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -84,4 +84,4 @@ def rows():
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, results=shown(rows()))
+    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, results=print_rows(rows()))

@@ -21,7 +21,7 @@ from benchmarks.training.training_parts import DEVICE, DEVICE_NAME, accuracy, ci
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
-from qpsbgd_paper.framework.networks import BasicBlock, resnet, shifted
+from qpsbgd_paper.framework.networks import BasicBlock, resnet, shift
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
 IMAGES = {20: 2048, 56: 512}
@@ -61,7 +61,7 @@ class Augmented:
 
     def __iter__(self):
         for part in self.images[torch.randperm(len(self.images))].split(BATCH):
-            yield inputs(shifted(part))
+            yield inputs(shift(part))
 
 
 def binarized(depth, bits, method, images):

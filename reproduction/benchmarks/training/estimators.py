@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
 from qpsbgd_paper.datasets.adult import load_adult
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 
 DESIGN = ("wine", "breast cancer", "blobs on a cube", "Adult (a1a)", "diabetes", "Friedman 1", "plane and noise")
 """Data sets that the defaults were chosen on; the other half was looked at once they were chosen."""
@@ -99,4 +99,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
     torch.set_num_threads(1)
     threadpool_limits(1)  # of numpy's BLAS: threads that wait count as CPU time
-    publish(__file__, seeds=5, rows=shown(rows()))
+    publish(__file__, seeds=5, rows=print_rows(rows()))

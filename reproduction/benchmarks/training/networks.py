@@ -28,7 +28,7 @@ from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.recommend import WARMUP
 from qpsbgd.projections import Spins
-from qpsbgd_paper.framework.networks import augmented, resnet, vgg_small
+from qpsbgd_paper.framework.networks import augment, resnet, vgg_small
 
 BATCH, TEXT_BATCH = 128, 64
 
@@ -136,7 +136,7 @@ def classification(data, order, seen=lambda x, plain=False: x):
 
 def cifar_task(name, epochs, seed, choosing):
     data = images(name, choosing)
-    return classification(data, epochs_of(len(data[0]), BATCH, epochs, seed), augmented)
+    return classification(data, epochs_of(len(data[0]), BATCH, epochs, seed), augment)
 
 
 def text_task(steps, seed, choosing):

@@ -38,7 +38,7 @@ from benchmarks.training.training_parts import (
 from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.projections import Spins
-from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_paper.framework.networks import resnet, vgg_small
 
 CUDA = DEVICE == "cuda"
@@ -162,4 +162,4 @@ if __name__ == "__main__":
     torch.set_num_threads(2)
     torch.backends.cudnn.benchmark = True
     settings = {"device": DEVICE_NAME, "threads": torch.get_num_threads()}
-    publish(Path(__file__).with_stem(f"step_cost_{DEVICE}"), settings=settings, results=shown(rows()))
+    publish(Path(__file__).with_stem(f"step_cost_{DEVICE}"), settings=settings, results=print_rows(rows()))

@@ -6,9 +6,9 @@ pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies.evolution import _measured as evolution_measured
+from qpsbgd_paper.chip_studies.evolution import _measure as evolution_measured
 from qpsbgd_paper.chip_studies.mnist_qubos import FIRST, FORMS, THIRD, live_columns, qubos, strongest_column, varying
-from qpsbgd_paper.chip_studies.similarity import _measured as similarity_measured
+from qpsbgd_paper.chip_studies.similarity import _measure as similarity_measured
 from qpsbgd_paper.experiments import make_experiment, mnist
 from qpsbgd_paper.report.figures import pictures
 from qpsbgd_paper.report.page import page

@@ -38,7 +38,7 @@ def test_a_fixed_point_by_hand_is_found_reached_and_kept():
     # Π = −(1, 1) everywhere: all walks go to (1, 1), the only fixed point.
     spins, answer = table(dict.fromkeys(((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)), (-1.0, -1.0)))
     first = torch.tensor([[-0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    found = theorem._explored(spins, answer, first)
+    found = theorem._explore(spins, answer, first)
     assert found["fixed"] == 1 and found["stays"]
     for name in ("constant 0.1", "decay 0.1", "constant 1"):
         assert (found[name]["reached"], found[name]["began there"], found[name]["cycles"]) == (1.0, 0.5, 0.0)
@@ -50,7 +50,7 @@ def test_a_cycle_by_hand_is_found_with_its_length():
     answer = torch.arange(4)
     fixed = torch.zeros(4, dtype=torch.bool)
     first = torch.full((3, 2), 0.35, dtype=torch.float64)
-    found = theorem._walked(spins, answer, fixed, first, rate=0.1, decay="constant")
+    found = theorem._walk(spins, answer, fixed, first, rate=0.1, decay="constant")
     assert found == {"reached": 0.0, "began there": 0.0, "cycles": 1.0, "length": 2.0}
 
 

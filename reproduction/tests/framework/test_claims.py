@@ -1,6 +1,6 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, judged, paired
+from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, judge, judge_pairs
 
 HIGHER = {"accuracy": True, "loss": False}
 
@@ -10,7 +10,7 @@ def verdict(ours, *others, metric="accuracy", control=None, **options):
     against = tuple(f"other{i}" for i in range(len(others)))
     values |= {("x", "control", metric): control} if control is not None else {}
     claim = Claim("text", "ours", metric, ("x",), against, **options)
-    return judged(claim, values, HIGHER, controls=("control",))["verdict"]
+    return judge(claim, values, HIGHER, controls=("control",))["verdict"]
 
 
 def test_a_difference_in_all_pairs_is_a_yes_or_a_no():
@@ -66,10 +66,10 @@ def test_a_winner_that_does_not_beat_the_control_decides_nothing():
 
 def test_the_seeds_that_would_be_needed_are_named():
     values = {("x", "ours", "accuracy"): [0.9, 0.8, 0.7], ("x", "b", "accuracy"): [0.7, 0.7, 0.7]}
-    found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",)), values, HIGHER)
+    found = judge(Claim("text", "ours", "accuracy", ("x",), ("b",)), values, HIGHER)
     # Differences 0.2, 0.1, 0: mean 0.1, deviation 0.1: (1.96 + 0.842)² = 7.9, and two more.
     assert found["verdict"] == "cannot tell" and found["detail"].endswith("; 10 seeds needed")
-    same = judged(Claim("text", "ours", "accuracy", ("x",), ("ours",)), values, HIGHER)
+    same = judge(Claim("text", "ours", "accuracy", ("x",), ("ours",)), values, HIGHER)
     assert same["detail"].endswith("; more than 10000 seeds needed")
 
 
@@ -81,7 +81,7 @@ def test_the_seeds_needed_are_those_of_tables_of_the_t_test(mean, seeds):
 
 def test_what_the_paper_says_of_an_annealer_was_not_run_on_hardware():
     values = {("x", "ours", "accuracy"): [0.9, 0.91], ("x", "b", "accuracy"): [0.8, 0.81]}
-    found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",), hardware=True), values, HIGHER)
+    found = judge(Claim("text", "ours", "accuracy", ("x",), ("b",), hardware=True), values, HIGHER)
     assert found["verdict"] == "not run on hardware"
     assert found["detail"].startswith("on the virtual QPU yes: ")
 
@@ -99,7 +99,7 @@ def test_a_level_is_reached_by_the_mean(level, expected):
 def test_several_cases_are_averaged_seed_by_seed():
     values = {("x", "a", "accuracy"): [0.2, 0.4], ("y", "a", "accuracy"): [0.8, 0.6]}
     values |= {("x", "b", "accuracy"): [0.4, 0.4], ("y", "b", "accuracy"): [0.4, 0.4]}
-    found = judged(Claim("text", "a", "accuracy", ("x", "y"), ("b",)), values, HIGHER)
+    found = judge(Claim("text", "a", "accuracy", ("x", "y"), ("b",)), values, HIGHER)
     assert found["verdict"] == "yes"  # 0.5 for both seeds: no spread
     assert found["cases"] == ["x", "y"]
 
@@ -125,9 +125,9 @@ def test_two_lines_are_level_where_the_90_percent_interval_lies_inside_of_the_ma
 
 
 def test_pairs_are_compared_by_their_differences():
-    found = paired("text", [101.0, 2.0, 1.5], [100.0, 1.0, 0.0])
+    found = judge_pairs("text", [101.0, 2.0, 1.5], [100.0, 1.0, 0.0])
     assert (found["verdict"], found["source"]) == ("yes", "aim")
     assert found["detail"] == "34.83 against 33.67, difference +1.2 ± 0.72 (paired)"
-    assert paired("text", [100.0, 0.0], [101.0, 1.0])["verdict"] == "no"
-    assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "cannot tell"
-    assert paired("text", [1.0], [0.0])["verdict"] == "cannot tell"
+    assert judge_pairs("text", [100.0, 0.0], [101.0, 1.0])["verdict"] == "no"
+    assert judge_pairs("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "cannot tell"
+    assert judge_pairs("text", [1.0], [0.0])["verdict"] == "cannot tell"

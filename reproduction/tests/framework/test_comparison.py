@@ -5,7 +5,7 @@ import pytest
 
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import FINALIST_SEEDS, FINALISTS, Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.methods import Line, extended, rates
+from qpsbgd_paper.framework.methods import Line, extend, rates
 
 calls = []
 
@@ -171,12 +171,12 @@ def test_a_grid_whose_best_rate_is_at_its_edge_is_extended_until_it_is_not(tmp_p
 
 def test_the_next_rate_lies_beyond_the_edge_of_the_same_other_options():
     grid = rates(0.1, 0.3, momentum=0.9) + rates(1.0, momentum=0.0)
-    assert extended(grid, grid[0]) == (*grid, {"lr": 0.033, "momentum": 0.9})
-    assert extended(grid, grid[1]) == (*grid, {"lr": 0.9, "momentum": 0.9})
-    assert extended(grid, grid[2]) == grid, "a rate that stands alone is meant"
+    assert extend(grid, grid[0]) == (*grid, {"lr": 0.033, "momentum": 0.9})
+    assert extend(grid, grid[1]) == (*grid, {"lr": 0.9, "momentum": 0.9})
+    assert extend(grid, grid[2]) == grid, "a rate that stands alone is meant"
     three = rates(1.0, 2.0, 3.0)
-    assert extended(three, three[1]) == three
-    assert extended(({},), {}) == ({},)
+    assert extend(three, three[1]) == three
+    assert extend(({},), {}) == ({},)
 
 
 def test_a_summary_never_trains(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from qpsbgd_paper.chip_studies import released_qubo
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, PRINTED, THIRD, QuboStudy, qubos
-from qpsbgd_paper.framework.claims import Judged, stated
+from qpsbgd_paper.framework.claims import Judged, with_verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.chips import Chip
@@ -43,7 +43,7 @@ def _released_table(released: Mapping[str, Result]) -> dict[str, Any]:
 def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> list[Judged]:
     """The paper's sentences on size and cost, which fit the released QUBO rather than the printed one."""
     third = next(iter(released.values()))
-    several = stated(
+    several = with_verdict(
         "A bit of the third layer takes several qubits",
         bool(third["qubits"]) and third["qubits"] > third["bits"],
         f"as released, {third['qubits']} qubits for {third['bits']} bits, at most {third['longest']} each; as printed, "
@@ -52,7 +52,7 @@ def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> 
     )
     bits, _ = released_qubo.size(*released_qubo.LAYERS["Cora, all nodes"])
     few, _ = released_qubo.size(*released_qubo.LAYERS["Cora, rows of the batch"])
-    large = stated(
+    large = with_verdict(
         "The QUBOs of Cora and PubMed are too large for the chip",
         "cannot tell",
         f"as released, a column has {bits} bits with all nodes as rows, more than the chip's {third['size']} qubits, "
@@ -60,7 +60,7 @@ def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> 
         number="in words",
     )
     growth = [
-        stated(
+        with_verdict(
             f"The QUBO formulation scales quadratically with the {words}",
             abs(exponent - 2) < 0.1,
             f"as released, entries of a column's matrix grow with exponent {exponent:.2f}; as printed {printed_as}",
@@ -76,7 +76,7 @@ def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> 
         reads: updates * columns * (released_qubo.PROGRAMMING + reads * released_qubo.PER_READ)
         for reads in (released_qubo.READS, 1000)
     }
-    minute = stated(
+    minute = with_verdict(
         "A run of an MLP takes about a minute of QPU time",
         "not run on hardware",
         f"by the mock's times, {updates} updates of {columns} columns, one submission each, take "
@@ -155,7 +155,7 @@ def _problem(coupled: np.ndarray[Any, Any], columns: int) -> Result:
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if coupled[i, j]]
     edges = [(c * n + i, c * n + j) for c in range(columns) for i, j in pairs]
     spins = range(n * columns)
-    return {"nodes": _rounded(nodes), "edges": edges, "colours": [*spins], "labels": [str(spin + 1) for spin in spins]}
+    return {"nodes": _round(nodes), "edges": edges, "colours": [*spins], "labels": [str(spin + 1) for spin in spins]}
 
 
 def _central(tiles: Sequence[CliqueEmbedding], chip: Chip) -> list[CliqueEmbedding]:
@@ -188,7 +188,7 @@ def _window(tiles: Sequence[CliqueEmbedding], chip: Chip) -> Result:
             edges.append((position[a], position[b]))
             colours.append((spin_of[a] if spin_of[a] == spin_of[b] else TEXT) if used else FAINT)
     return {
-        "nodes": _rounded(at[qubit] for qubit in qubits),
+        "nodes": _round(at[qubit] for qubit in qubits),
         "edges": edges,
         "colours": [spin_of.get(qubit, FAINT) for qubit in qubits],
         "edge_colours": colours,
@@ -203,7 +203,7 @@ def _whole(chip: Chip, *, spins: int, columns: int) -> Result:
         qubit: column for column, tile in zip(sheets[0].columns, sheets[0].tiles, strict=True) for qubit in tile.members
     }
     at = places(chip)
-    picture: Result = {"nodes": _rounded(at[qubit] for qubit in chip.qubits)}
+    picture: Result = {"nodes": _round(at[qubit] for qubit in chip.qubits)}
     picture["colours"] = [column_of.get(qubit, FAINT) for qubit in chip.qubits]
     counts = {"submissions": len(sheets), "placed": len(sheets[0].columns), "used": len(column_of) / len(chip.qubits)}
     return {**counts, "picture": picture}
@@ -236,7 +236,7 @@ def _chip_figure(chips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"name": "chip", "title": title, "caption": caption, "kind": "graphs", "panels": panels}
 
 
-def _rounded(points: Iterable[Sequence[float]]) -> list[tuple[float, float]]:
+def _round(points: Iterable[Sequence[float]]) -> list[tuple[float, float]]:
     return [(round(float(x), 3), round(float(y), 3)) for x, y in points]
 
 
@@ -290,7 +290,7 @@ class Embedding(QuboStudy):
             rows.append({"what": "released", **chips[0], "name": name, **shape})
         return pictures + rows
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         layers = {result["layer"]: result for result in results if result["what"] == "layer"}
         chips = [result for result in results if result["what"] == "chip"]
         rows = [result for result in results if result["what"] == "tiling"]
@@ -302,7 +302,7 @@ class Embedding(QuboStudy):
         released = {row["name"]: row for row in results if row["what"] == "released"}
         claims = [
             *_released_claims(released, layers[THIRD]["lengths"]),
-            stated(
+            with_verdict(
                 f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
                 all(chip["submissions"] == 1 for chip in chips),
                 ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),

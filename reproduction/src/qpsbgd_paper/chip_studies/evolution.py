@@ -11,7 +11,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd_paper.chip_studies import mnist_qubos
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, PRINTED, UPDATES, QuboStudy
 from qpsbgd_paper.chip_studies.released_qubo import size
-from qpsbgd_paper.framework.claims import of_the_paper, stated
+from qpsbgd_paper.framework.claims import of_the_paper, with_verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 
@@ -21,11 +21,11 @@ DENSE = 0.5  # at least this share of a column's couplings must not be zero for 
 
 def matrices(*, form: str, seed: int, updates: Sequence[int]) -> Result:
     """Couplings, fields and densities of the first layer at these updates of a run."""
-    measured = [_measured(layers[FIRST]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)]
+    measured = [_measure(layers[FIRST]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)]
     return {"form": form, "seed": seed, "at": measured}
 
 
-def _measured(family: QuboFamily) -> dict[str, Any] | None:
+def _measure(family: QuboFamily) -> dict[str, Any] | None:
     """None where no column has a gradient: then there is nothing to solve."""
     live = mnist_qubos.live_columns(family)
     if not live:
@@ -36,8 +36,8 @@ def _measured(family: QuboFamily) -> dict[str, Any] | None:
     pairs = couplings[tuple(torch.triu_indices(n, n, 1))]
     nonzero = int((pairs != 0).sum())
     return {
-        "couplings": _rounded(couplings),
-        "fields": _rounded(family.linear.T.double()),
+        "couplings": _round(couplings),
+        "fields": _round(family.linear.T.double()),
         "strongest": int(family.linear.abs().amax(0).argmax()),
         "live": len(live),
         "density": nonzero / len(pairs),
@@ -90,7 +90,7 @@ def _cells(every: Sequence[Mapping[str, Any] | None]) -> list[str]:
     return [f"{len(measured)}", *parts, f"{field:.2g}"]
 
 
-def _rounded(values: torch.Tensor) -> list[list[float]]:
+def _round(values: torch.Tensor) -> list[list[float]]:
     return [[float(f"{value:.3g}") for value in row] for row in values.tolist()]
 
 
@@ -115,7 +115,7 @@ class Evolution(QuboStudy):
         updates = list(self.updates)
         return [{"form": form, "seed": seed, "updates": updates} for form in FORMS for seed in range(self.seeds)]
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         body, claims = [], []
         drawn = {form: mnist_qubos.whole_run([run for run in results if run["form"] == form]) for form in FORMS}
         for form in FORMS:
@@ -130,10 +130,10 @@ class Evolution(QuboStudy):
             )
             text = f"The support of a column's QUBO is densely connected ({form})"
             source = of_the_paper(form == PRINTED)
-            claims.append(stated(text, min(inside) >= DENSE, detail, number="figure", source=source))
+            claims.append(with_verdict(text, min(inside) >= DENSE, detail, number="figure", source=source))
         bits, couplings = size(16, 10)
         claims.append(
-            stated(
+            with_verdict(
                 "The layer's graph is otherwise sparse",
                 True,
                 "by construction, not by measurement: as printed, columns are solved one by one, so that of 64 spins "

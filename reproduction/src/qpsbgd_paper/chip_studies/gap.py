@@ -17,7 +17,7 @@ from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
 from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR, levels, spectral_gap
 from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, training_rows
-from qpsbgd_paper.framework.claims import Judged, of_the_paper, paired
+from qpsbgd_paper.framework.claims import Judged, judge_pairs, of_the_paper
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import fit, random_rows
@@ -93,7 +93,7 @@ def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
         label = "smallest gap to a level that does not end in a ground state"
         bar = {"x": [gap["position"]] * 2, "y": result["bar"], "label": label, **look}
         many = f"{job['neurons']} neuron{'s' * (job['neurons'] > 1)}"
-        title = f"{_named(job['scale'])}, {many}: gap {gap['smallest']:.3g} at {gap['position']:.2f}"
+        title = f"{_scale_text(job['scale'])}, {many}: gap {gap['smallest']:.3g} at {gap['position']:.2f}"
         panels.append({"title": title, "x_label": "t/T", "y_label": "eigenvalue", "lines": [*lines, bar]})
     caption = (
         f"The lowest {MOST_SHOWN} levels at most, QUBO in its own unit, gain 1, linear schedule, first seed. "
@@ -120,7 +120,7 @@ def _width_figure(widths: Widths) -> dict[str, Any]:
     for unit, title in UNITS.items():
         lines = []
         for colour, ((batch, scale), units) in enumerate(widths.items()):
-            label = f"batch {batch}, {_named(scale)}"
+            label = f"batch {batch}, {_scale_text(scale)}"
             medians = [statistics.median(values) for values in units[unit].values()]
             lines.append({"x": list(units[unit]), "y": medians, "label": label, "colour": colour, "style": "line"})
         labels = {"x_label": "inputs of the neuron = spins", "y_label": "smallest gap (median)"}
@@ -129,7 +129,7 @@ def _width_figure(widths: Widths) -> dict[str, Any]:
     return {"name": "widths", "title": "Gap and inputs", "caption": caption, "kind": "lines", "panels": panels}
 
 
-def _named(scale: Any) -> str:
+def _scale_text(scale: Any) -> str:
     return "as printed" if scale == "literal" else f"scale {scale:g}"
 
 
@@ -161,7 +161,7 @@ def _width_table(widths: Widths) -> dict[str, Any]:
         for inputs in units["chip"]:
             gaps = (units[unit].get(inputs) for unit in UNITS)
             cells = [_spread(values) if values else "–" for values in gaps]
-            body.append([f"{batch}", _named(scale), f"{inputs}", *cells])
+            body.append([f"{batch}", _scale_text(scale), f"{inputs}", *cells])
     title = "Smallest gap of one neuron, gain 1/√n: median (least – greatest)"
     return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
 
@@ -176,7 +176,7 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
     for setting, unit, words in settings:
         text, source = f"The gap shrinks from one neuron to two ({words})", of_the_paper(setting.startswith("literal"))
         single, double = (values[setting, count, unit] for count in "12")
-        claims.append(paired(text, single, double, source=source, number="0.03 to 0.01"))
+        claims.append(judge_pairs(text, single, double, source=source, number="0.03 to 0.01"))
     return claims
 
 
@@ -187,10 +187,10 @@ def _width_claims(widths: Widths) -> list[Judged]:
         sizes = [size for size in gaps if len(gaps[size]) > 1] or list(gaps)
         few, many = sizes[0], sizes[-1]
         common = min(len(gaps[few]), len(gaps[many]))
-        where = f"batch {batch}, {_named(scale)}, chip's ranges"
+        where = f"batch {batch}, {_scale_text(scale)}, chip's ranges"
         text = f"The gap shrinks with the inputs: {many} against {few} ({where})"
         source = of_the_paper(scale == "literal")
-        claims.append(paired(text, gaps[few][:common], gaps[many][:common], source=source))
+        claims.append(judge_pairs(text, gaps[few][:common], gaps[many][:common], source=source))
     return claims
 
 
@@ -236,7 +236,7 @@ class Gap(Study):
             ]
         return jobs
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         runs = list(zip(self.jobs(), results, strict=True))
         small = [(job, result) for job, result in runs if job["inputs"] == 3]
         values: dict[tuple[str, str, str], list[float]] = {}

@@ -14,7 +14,7 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd_paper.chip_studies.mnist_qubos import Watched
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
-from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
+from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judge
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, chosen_solver, prepare_virtual_chip
 from qpsbgd_paper.framework.runs import Result
@@ -126,7 +126,7 @@ class Quality(Study):
             for seed in range(self.seeds)
         ]
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         figures: dict[tuple[str, str, str], list[float]] = {}
         for job, result in zip(self.jobs(), results, strict=True):
             for key in ("gap", *FIGURES):
@@ -144,7 +144,7 @@ class Quality(Study):
         for other in (solver for solver in self.solvers if solver.startswith("virtual QPU")):
             text = f"Exact answers train better than {other} (training accuracy)"
             claim = Claim(text, "exact", "train", PAIRS, (other,), **says)
-            claims.append(judged(claim, figures, {"train": True}, controls=(coin,)))
+            claims.append(judge(claim, figures, {"train": True}, controls=(coin,)))
         return {
             "figures": [self._figure(figures)],
             "tables": [{"title": "accuracy by solver, second half of training", "head": head, "body": body}],

@@ -9,7 +9,7 @@ import numpy as np
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_paper.chip_studies import mnist_qubos
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, LAYERS, PRINTED, THIRD, UPDATES, QuboStudy
-from qpsbgd_paper.framework.claims import Judged, Source, Verdict, half_interval, of_the_paper, stated, verdict
+from qpsbgd_paper.framework.claims import Judged, Source, Verdict, half_interval, of_the_paper, verdict, with_verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
@@ -37,11 +37,11 @@ def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int
     families = [
         mnist_qubos.strongest_column(layers[layer]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)
     ]
-    measured = [None if family is None else _measured(solver, family) for family in families]
+    measured = [None if family is None else _measure(solver, family) for family in families]
     return {"form": form, "layer": layer, "seed": seed, "at": measured}
 
 
-def _measured(solver: VirtualQPU, family: QuboFamily) -> dict[str, Any]:
+def _measure(solver: VirtualQPU, family: QuboFamily) -> dict[str, Any]:
     exact = family.to(dtype=family.linear.double().dtype)
     samples = solver.sample(exact)
     energies = mnist_qubos.varying(exact, samples.energies)[:, 0].numpy()
@@ -102,8 +102,8 @@ def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Sourc
         "not see and which is left out here; with it an energy is a sum of squares and never negative"
     )
     return [
-        stated(f"Energies have a heavy upper tail ({name})", held, detail, **says),
-        stated(f"Energies are mostly negative ({name})", negative > 0.5, signs, **says),
+        with_verdict(f"Energies have a heavy upper tail ({name})", held, detail, **says),
+        with_verdict(f"Energies are mostly negative ({name})", negative > 0.5, signs, **says),
     ]
 
 
@@ -148,7 +148,7 @@ class ReadEnergies(ReadStudy):
     paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
     work = staticmethod(read)
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         figures, body, claims = [], [], []
         for layer, form, runs, every in self.by_form(results):
             figures.append(self._figure(mnist_qubos.whole_run(runs)))

@@ -12,7 +12,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd_paper.chip_studies import mnist_qubos
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, LAYERS, PRINTED
 from qpsbgd_paper.chip_studies.read_energies import CHIP, ReadStudy, chip
-from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, stated
+from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, with_verdict
 from qpsbgd_paper.framework.runs import Result
 
 AT_MOST = 0.45  # the largest similarity that the paper's "around 0.4" is taken to allow
@@ -48,11 +48,11 @@ def compare(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: 
     for layers in mnist_qubos.qubos(form, seed=seed, updates=updates):
         live = mnist_qubos.live_columns(layers[layer])
         family = mnist_qubos.of_columns(layers[layer], live).to(torch.float64) if live else None
-        compared.append(None if family is None else _measured(solver.sample(family).spins, family, count))
+        compared.append(None if family is None else _measure(solver.sample(family).spins, family, count))
     return {"form": form, "layer": layer, "seed": seed, "at": compared}
 
 
-def _measured(spins: Tensor, family: QuboFamily, count: int) -> dict[str, Any]:
+def _measure(spins: Tensor, family: QuboFamily, count: int) -> dict[str, Any]:
     """Similarities of joint reads (reads, n, m), whose energy is the sum over the columns."""
     energies = family.energies(spins).sum(1)
     joint = spins.transpose(1, 2).reshape(len(spins), -1)
@@ -84,8 +84,8 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) ->
     far = f"largest {largest:.2f} on average"
     says: dict[str, Any] = {"hardware": True, "source": source}
     return [
-        stated(f"{most} ({name})", below > 0.5, share, number="matrix", **says),
-        stated(f"{none} ({name})", largest <= AT_MOST, far, number="about 0.4", **says),
+        with_verdict(f"{most} ({name})", below > 0.5, share, number="matrix", **says),
+        with_verdict(f"{none} ({name})", largest <= AT_MOST, far, number="about 0.4", **says),
     ]
 
 
@@ -106,7 +106,7 @@ class Similarity(ReadStudy):
     seeds: int = 4
     count: int = 10
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         panels: dict[int, list[dict[str, Any]]] = {}
         body, claims = [], []
         for layer, form, runs, every in self.by_form(results):

@@ -221,16 +221,16 @@ def _sparse(matrix: csr_matrix, count: int) -> Array:
     generator = np.random.default_rng(0)
     lift = 2 * float(abs(matrix).sum(0).max()) + 1.0
 
-    def solved(operator: Any, number: int) -> tuple[Array, Array]:
+    def solve(operator: Any, number: int) -> tuple[Array, Array]:
         start = generator.standard_normal(size)
         return eigsh(
             operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
         )
 
-    values, vectors = solved(matrix, count)
+    values, vectors = solve(matrix, count)
     while True:
         known = aslinearoperator(vectors)
-        more, beside = solved(aslinearoperator(matrix) + lift * (known @ known.T), 1)
+        more, beside = solve(aslinearoperator(matrix) + lift * (known @ known.T), 1)
         values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
         if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
             return np.sort(values)[:count]

@@ -47,7 +47,7 @@ def list_(data: Data = None) -> None:
 @app.command()
 def fetch(names: Names = None, data: Data = None) -> None:
     """Download what is missing or wrong into the user's cache, or into the folder in --data."""
-    wanted = _chosen(names)
+    wanted = _files_of(names)
     named = os.environ.get("QPSBGD_DATA")
     if data is None and named:
         if all(files.state(file.name) == "right" for file in wanted):
@@ -71,7 +71,7 @@ def fetch(names: Names = None, data: Data = None) -> None:
 @app.command()
 def check(names: Names = None, data: Data = None) -> None:
     """Compare the checksums of the data files; the exit code is 1 when one is missing or wrong."""
-    wanted = _chosen(names)
+    wanted = _files_of(names)
     folder, _ = files.data_folder(data)
     problems = [(state, file) for file in wanted if (state := files.state(file.name, data=data)) != "right"]
     for state, file in problems:
@@ -86,7 +86,7 @@ def check(names: Names = None, data: Data = None) -> None:
     say(f"All {len(wanted)} files in {folder} have the right checksums.")
 
 
-def _chosen(names: list[str] | None) -> list[files.Published]:
+def _files_of(names: list[str] | None) -> list[files.Published]:
     """The files of the named data sets."""
     known = files.datasets()
     unknown = [name for name in names or [] if name not in (*known, "all")]

@@ -33,14 +33,14 @@ _ORIGINS: Mapping[str, tuple[str, ...]] = {
 """By the folder under a data folder."""
 
 
-def _published() -> Iterator[Published]:
+def _read_published() -> Iterator[Published]:
     for line in Path(__file__).with_name("published.txt").read_text(encoding="utf-8").splitlines():
         dataset, name, size, sha256 = line.split()
         folder, file = name.split("/")
         yield Published(name, dataset, int(size), sha256, tuple(origin + file for origin in _ORIGINS[folder]))
 
 
-FILES: Mapping[str, Published] = {file.name: file for file in _published()}
+FILES: Mapping[str, Published] = {file.name: file for file in _read_published()}
 """All files by name, from published.txt: data set, name, bytes and checksum."""
 
 

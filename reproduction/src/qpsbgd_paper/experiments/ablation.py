@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_paper.experiments import citation
-from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, from_figure, paired
+from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, from_figure, judge_pairs
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, control_lines, printed
@@ -40,7 +40,7 @@ def _spans(case: Mapping[str, Any]) -> list[float]:
 def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:
     text = f"QP-SBGD is more impacted by the step size than by the batch size ({name})"
     step, batch = (spans[f"{varied}, {name}"] for varied in (STEP, BATCH))
-    judgement = paired(text, step, batch, **from_figure(name == citation.TRAINED))
+    judgement = judge_pairs(text, step, batch, **from_figure(name == citation.TRAINED))
     return {**judgement, "detail": f"span of accuracies {judgement['detail']}"}
 
 

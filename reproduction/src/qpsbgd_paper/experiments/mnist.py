@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qpsbgd_paper.datasets.mnist_bits import NUM_BITS, bits_of, images_of, key_points, load_bits
 from qpsbgd_paper.framework import methods
-from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, gap_of, of_the_paper, stated
+from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, gap_of, of_the_paper, with_verdict
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import DWAVE, GUROBI, PAPER_BASELINES, SPINS, Line, Options, SolverChoice
@@ -118,7 +118,7 @@ def _shown_claim(pair: str, answers: Sequence[Sequence[int]]) -> Judged:
         f"is {near}; the paper shows one run"
     )
     text = f"{QUALITATIVE:.1%} of the {drawn} digits of the qualitative figure are told apart by (D)"
-    return stated(text, "not run on hardware", detail, number=f"{QUALITATIVE:.1%}")
+    return with_verdict(text, "not run on hardware", detail, number=f"{QUALITATIVE:.1%}")
 
 
 def pictures(pair: str, *, seed: int, answers: Sequence[int]) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ class MnistPairs(Comparison):
         return {**case.settings, "steps": steps, "method": line.method, "options": options}
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        runs = self.finished(folder=folder)
+        runs = self.final_runs(folder=folder)
         answers = [run["shown"] for job, run in runs if (job["case"], job["line"]) == ("1/2, paper", DWAVE)]
         summary = super().summary(folder=folder)
         summary["claims"].append(_shown_claim("1/2", answers))

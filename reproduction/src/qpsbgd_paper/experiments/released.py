@@ -85,13 +85,13 @@ def agreement(rows: Tensor, weights: Tensor) -> Tensor:
     """
     count = rows.shape[1]
     if count > SMALL:
-        return _searched(rows, weights / weights.abs().sum(0))
+        return _search(rows, weights / weights.abs().sum(0))
     every = 1.0 - 2.0 * ((torch.arange(2**count)[:, None] >> torch.arange(count)) & 1)
     scores = torch.sign(every @ rows.T + OFFSET) @ weights
     return every[scores.argmax(0)].T
 
 
-def _searched(rows: Tensor, weights: Tensor) -> Tensor:
+def _search(rows: Tensor, weights: Tensor) -> Tensor:
     """The best flip of every column at a time; among equal sums of signs, the one with the larger margins."""
     unit = rows.abs().amax()
     spins = sign(rows.T @ weights)  # (n, m)
@@ -100,8 +100,8 @@ def _searched(rows: Tensor, weights: Tensor) -> Tensor:
         start = spins[:, moving]
         products = rows @ start  # (B, columns)
         flipped = products.T[:, None] - 2 * start.T[:, :, None] * rows.T[None]  # (columns, n, B)
-        now = _weighted(products.T, weights[:, moving].T, unit)
-        then = _weighted(flipped, weights[:, moving].T[:, None], unit)
+        now = _weighted_signs(products.T, weights[:, moving].T, unit)
+        then = _weighted_signs(flipped, weights[:, moving].T[:, None], unit)
         best, place = then.max(1)
         helps = (best > now + 1e-9) & (now < 1)  # above 1 all rows agree already
         if not helps.any():
@@ -111,7 +111,7 @@ def _searched(rows: Tensor, weights: Tensor) -> Tensor:
     return spins
 
 
-def _weighted(products: Tensor, weights: Tensor, unit: Tensor) -> Tensor:
+def _weighted_signs(products: Tensor, weights: Tensor, unit: Tensor) -> Tensor:
     """The weighted sum of signs over rows, the last dimension, and a little of the margins."""
     margins = (products / (2 * unit)).clamp(-1, 1)
     return ((torch.sign(products + OFFSET) + 0.01 * margins) * weights).sum(-1)

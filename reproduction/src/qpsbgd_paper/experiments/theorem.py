@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.nn import sign
 from qpsbgd.projections.system import penalty_of
-from qpsbgd_paper.framework.claims import Judged, Source, Verdict, stated
+from qpsbgd_paper.framework.claims import Judged, Source, Verdict, with_verdict
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
 
@@ -36,7 +36,7 @@ def explore(*, n: int, m: int, function: str, seed: int, starts: int) -> Result:
     answers["kappa"] = _least_squares(spins, jacobian, grads, scaled=True)
     answers["spins"] = _nearest(spins, jacobian, grads)
     first = 2 * torch.rand(starts, n, generator=generator, dtype=torch.float64) - 1
-    forms = {form: _explored(spins, answer, first) for form, answer in answers.items()}
+    forms = {form: _explore(spins, answer, first) for form, answer in answers.items()}
     weights = _descended(spins, jacobian, grads)
     both = (weights.pop("answer") == torch.arange(len(spins))) & _fixed(answers["printed"])
     forms["printed"]["fixed as weights"] = int(both.sum())
@@ -114,14 +114,14 @@ def _energies(spins: Tensor, matrix: Tensor) -> Tensor:
     return 2 * matrix[:, pairs[0], pairs[1]] @ products.T + trace
 
 
-def _explored(spins: Tensor, answer: Tensor, first: Tensor) -> dict[str, Any]:
+def _explore(spins: Tensor, answer: Tensor, first: Tensor) -> dict[str, Any]:
     """The fixed points of a table of answers, and walks through it."""
     fixed = _fixed(answer)
     result: dict[str, Any] = {"fixed": int(fixed.sum())}
     if result["fixed"]:
         for rate in RATES:
             for decay in DECAYS:
-                result[f"{decay} {rate:g}"] = _walked(spins, answer, fixed, first, rate=rate, decay=decay)
+                result[f"{decay} {rate:g}"] = _walk(spins, answer, fixed, first, rate=rate, decay=decay)
     result["stays"] = _stays(spins, answer, fixed)
     return result
 
@@ -159,9 +159,7 @@ def _descended(spins: Tensor, jacobian: Tensor, grads: Tensor) -> dict[str, Any]
     return {"answer": answer, "curvature": c.item(), **kept}
 
 
-def _walked(
-    spins: Tensor, answer: Tensor, fixed: Tensor, first: Tensor, *, rate: float, decay: str
-) -> dict[str, float]:
+def _walk(spins: Tensor, answer: Tensor, fixed: Tensor, first: Tensor, *, rate: float, decay: str) -> dict[str, float]:
     """Shares of starts that end in a fixed point, that begin in one, and that come back to where they were.
 
     At a constant rate a walk is on a lattice, x⁰ + α · integers: where the point at half the steps comes again, it is a
@@ -243,7 +241,7 @@ def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]
     return {"title": "Problems with a fixed point", "head": head, "body": body}
 
 
-def _reached(pairs: Pairs) -> dict[str, Any]:
+def _walk_table(pairs: Pairs) -> dict[str, Any]:
     """For problems with fixed points: shares of starts that reach one, and of the others that cycle."""
     head = ["form", "rate", "problems", "starts that reach one", "already there", "found by walking", "cycles"]
     body = []
@@ -317,7 +315,7 @@ def _claims(pairs: Pairs) -> list[Judged]:
         source: Source = "paper" if form == "printed" else "aim"
         text = f"s is a fixed point if and only if −Π(∇E(s)) = s ({words})"
         detail = f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(results)} problems"
-        claims.append(stated(text, stays == len(results), detail, source=source, number="Theorem 1"))
+        claims.append(with_verdict(text, stays == len(results), detail, source=source, number="Theorem 1"))
         walks = [[each[f"{decay} {rate:g}"]["reached"] for decay in DECAYS for rate in RATES] for each in there]
         ends = [end for walk in walks for end in walk]
         always = sum(all(end == 1 for end in walk) for walk in walks)
@@ -325,7 +323,7 @@ def _claims(pairs: Pairs) -> list[Judged]:
         detail += f", {np.mean(ends):.0%} of the starts on average" if ends else ""
         text = f"If a fixed point exists, the updates converge to it ({words})"
         held: bool | Verdict = always == len(there) if there else "cannot tell"
-        claims.append(stated(text, held, detail, source=source, number="abstract"))
+        claims.append(with_verdict(text, held, detail, source=source, number="abstract"))
     found = [result["weights"] for _, result in pairs]
     ends = sum(each["falls"] and each["ends"] and each["fixed"] > 0 for each in found)
     detail = (
@@ -335,7 +333,7 @@ def _claims(pairs: Pairs) -> list[Judged]:
     theirs, ours = (sum(r["forms"]["printed"][key] for _, r in pairs) for key in ("fixed", "fixed as weights"))
     detail += f"of {theirs} fixed points of the map as printed {ours} are fixed here too"
     text = "If QUBOs choose the weights themselves, there is a fixed point, and every start reaches one"
-    claims.append(stated(text, ends == len(found), detail, source="aim"))
+    claims.append(with_verdict(text, ends == len(found), detail, source="aim"))
     errors = [(job["m"], result["proposition"]) for job, result in pairs]
     single, several = ([each["as it is"] for m, each in errors if (m > 1) == many] for many in (False, True))
     square = [each["orthogonal rows"] for _, each in errors if "orthogonal rows" in each]
@@ -346,7 +344,10 @@ def _claims(pairs: Pairs) -> list[Judged]:
         + "The proof writes ∇E = vᵢjᵢ for every i and so drops the sum over i"
     )
     holds = not several or bool(np.median(several) <= 1e-6)
-    return [*claims, stated("Over the reals, Π returns the gradient, for every f", holds, detail, number="Prop. 1")]
+    return [
+        *claims,
+        with_verdict("Over the reals, Π returns the gradient, for every f", holds, detail, number="Prop. 1"),
+    ]
 
 
 @dataclass(frozen=True)
@@ -379,12 +380,12 @@ class FixedPointStudy(Study):
             for seed in range(self.seeds)
         ]
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         pairs = list(zip(self.jobs(), results, strict=True))
         return {
             "figures": [_figure(pairs, self.sizes)],
             "tables": [
-                *(_reached(pairs), _existence(pairs, self.sizes)),
+                *(_walk_table(pairs), _existence(pairs, self.sizes)),
                 *(_by_weights(pairs, self.sizes), _proposition(pairs, self.sizes)),
             ],
             "claims": _claims(pairs),

@@ -66,7 +66,7 @@ def look(*, hidden: int, epochs: int, seed: int) -> Result:
         "confusion": confusion.tolist(),
         "neuron": neurons[0],
         "use": in_use(model, floats, held),
-        "float": binarized(hidden=hidden, epochs=epochs),
+        "float": binarize_forms(hidden=hidden, epochs=epochs),
     }
 
 
@@ -107,7 +107,7 @@ def in_use(model: nn.Module, floats: nn.Module, inputs: Tensor) -> list[dict[str
         folder = Path(name)
         packed = pack(model, folder / "net.safetensors")
         source = to_c(packed, folder / "c", input_shape=(64,))
-        run = compiled(source.files, folder / "network.so")
+        run = compile_library(source.files, folder / "network.so")
         forms: list[tuple[str, int, Callable[[], object] | None]] = [
             ("float32, PyTorch", parameters, partial(floats, sample)),
             ("one bit per weight, packed file", (folder / "net.safetensors").stat().st_size, partial(packed, rows)),
@@ -119,7 +119,7 @@ def in_use(model: nn.Module, floats: nn.Module, inputs: Tensor) -> list[dict[str
         ]
 
 
-def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | None:
+def compile_library(files: Sequence[Path], library: Path) -> Callable[[int], Any] | None:
     """The network's C function that classifies a sample; None where there is no compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -141,7 +141,7 @@ def float_network(widths: Sequence[int], *, epochs: int) -> nn.Sequential:
     return model.eval()
 
 
-def binarized(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
+def binarize_forms(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
     """The accuracy of a float network as it is and with one or two bits per weight, without more training."""
     (inputs, _), (held, held_targets) = split_digits("test")
     model = float_network([64, hidden, hidden, 10], epochs=epochs)
@@ -262,7 +262,7 @@ class Tour(Study):
     def jobs(self) -> Sequence[Job]:
         return [{"hidden": self.hidden, "epochs": self.epochs, "seed": 0}]
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         (result,) = results
         before, *_, after = result["use"]
         ours, floats = (f"{100 * result[key]:.1f}\u00a0%" for key in ("accuracy", "float_accuracy"))

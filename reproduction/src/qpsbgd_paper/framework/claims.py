@@ -124,7 +124,7 @@ def deviation(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def stated(
+def with_verdict(
     text: str, held: bool | Verdict, detail: str, *, source: Source = "paper", number: str = "", hardware: bool = False
 ) -> Judged:
     """A claim with its verdict, or with yes or no; one about `hardware` was judged on the virtual chip only."""
@@ -134,15 +134,15 @@ def stated(
     return {"text": text, "source": source, "verdict": decided, "detail": detail, "number": number}
 
 
-def paired(
+def judge_pairs(
     text: str, ours: Sequence[float], theirs: Sequence[float], *, source: Source = "aim", number: str = ""
 ) -> Judged:
     """The claim that ours are larger than theirs, pair by pair."""
     gap = gap_of(ours, theirs)
     detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, {_difference_text(gap.mean, gap.noise)}"
     decided = verdict(gap.mean, noise=gap.noise)
-    detail += _needed(gap.seeds) if decided == "cannot tell" else ""
-    return stated(text, decided, detail, source=source, number=number)
+    detail += _seeds_text(gap.seeds) if decided == "cannot tell" else ""
+    return with_verdict(text, decided, detail, source=source, number=number)
 
 
 def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Difference:
@@ -159,7 +159,7 @@ def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float
     return gap.mean, gap.noise
 
 
-def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls: Sequence[str] = ()) -> Judged:
+def judge(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls: Sequence[str] = ()) -> Judged:
     """The claim with its verdict and the figures behind it; a line with a figure that is not finite counts as worst.
 
     Args:
@@ -180,7 +180,7 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls
         wanted = -1 if claim.relation == "worse" else 1
         others = {line: _over_cases(claim, line, values) for line in claim.against}
         rival = max(others, key=lambda line: wanted * _score(others[line], better))
-        decided, detail = _compared(claim, ours, others[rival], better=better, rival=rival)
+        decided, detail = _compare(claim, ours, others[rival], better=better, rival=rival)
         first = (decided == "yes") == (claim.relation != "worse")
         winner, loser = (ours, others[rival]) if first else (others[rival], ours)
         if decided == "yes" and claim.relation in ("level", "at least"):
@@ -189,12 +189,12 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls
         decided, said = _beside_control(decided, winner, loser, _over_cases(claim, name, values), better=better)
         detail += said
     given: dict[str, Any] = {"source": claim.source, "number": claim.number, "hardware": claim.hardware}
-    judgement = stated(claim.text, decided, detail, **given)
+    judgement = with_verdict(claim.text, decided, detail, **given)
     found_rival = {} if rival is None else {"rival": rival}
     return {**judgement, "cases": list(claim.cases), "line": claim.line, "metric": claim.metric, **found_rival}
 
 
-def _compared(
+def _compare(
     claim: Claim, ours: Sequence[float], theirs: Sequence[float], *, better: int, rival: str
 ) -> tuple[Verdict, str]:
     wanted = -1 if claim.relation == "worse" else 1
@@ -212,7 +212,7 @@ def _compared(
         detail += f", margin {claim.margin:g}"
     else:
         decided, seeds = verdict(wanted * gap.mean, noise=gap.noise), gap.seeds
-    return decided, detail + (_needed(seeds) if decided == "cannot tell" and len(ours) > 1 else "")
+    return decided, detail + (_seeds_text(seeds) if decided == "cannot tell" and len(ours) > 1 else "")
 
 
 def _best_control(claim: Claim, values: Values, controls: Sequence[str], *, better: int) -> str | None:
@@ -233,7 +233,7 @@ def _beside_control(
         return decided, said
     if loser is not None and (not math.isfinite(_score(loser, better)) or gap_of(control, loser, better=better).ahead):
         return decided, said
-    return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
+    return "cannot tell", f"{said}, which the better line does not beat{_seeds_text(gap.seeds)}"
 
 
 def _seeds(gap: Difference, difference: float, *, level: float, power: float) -> int | None:
@@ -255,7 +255,7 @@ def _seeds(gap: Difference, difference: float, *, level: float, power: float) ->
     return counts[first] if first < len(counts) else None
 
 
-def _needed(seeds: int | None) -> str:
+def _seeds_text(seeds: int | None) -> str:
     return f"; {f'{seeds} seeds' if seeds else f'more than {_MOST_SEEDS} seeds'} needed"
 
 

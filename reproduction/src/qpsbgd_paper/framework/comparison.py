@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qpsbgd_paper.framework.claims import TEST, Claim, judged
+from qpsbgd_paper.framework.claims import TEST, Claim, judge
 from qpsbgd_paper.framework.experiment import Event, Experiment, Job
-from qpsbgd_paper.framework.methods import Grid, Line, Options, extended
+from qpsbgd_paper.framework.methods import Grid, Line, Options, extend
 from qpsbgd_paper.framework.result_files import as_json
 from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Workers
@@ -146,7 +146,7 @@ class Comparison(Experiment):
             rows = []
             for name, line in self.lines(case).items():
                 of_line = runs[case.name, name]
-                figures = {metric.key: [_rounded(run[metric.key]) for run in of_line] for metric in self.metrics}
+                figures = {metric.key: [_round(run[metric.key]) for run in of_line] for metric in self.metrics}
                 extra = {key: [run[key] for run in of_line] for key in self.extra}
                 values |= {(case.name, name, key): numbers for key, numbers in (figures | extra).items()}
                 rows.append(
@@ -177,11 +177,11 @@ class Comparison(Experiment):
                 "chosen on": [self.choosing_seeds, self.finalist_seeds] if choosing else [],
                 "cases": cases,
                 "test": TEST,
-                "claims": [judged(claim, values, higher, controls=controls) for claim in self.claims()],
+                "claims": [judge(claim, values, higher, controls=controls) for claim in self.claims()],
             }
         )
 
-    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
+    def final_runs(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """The runs at the chosen options with their results."""
         jobs = self._final_jobs(self._kept_choice(folder)[1])
         yield from zip(jobs, self._kept(jobs, folder), strict=True)
@@ -225,7 +225,7 @@ class Comparison(Experiment):
         grids = shared({key: line.grid for key, (_, line) in lines.items()})
         ranked = yield from self._ranked(grids, results, seeds=self.choosing_seeds)
         for _ in range(MOST_EXTENSIONS if self.choosing_seeds else 0):
-            wider = shared({key: extended(grid, ranked[key][0]) for key, grid in grids.items()})
+            wider = shared({key: extend(grid, ranked[key][0]) for key, grid in grids.items()})
             if wider == grids:
                 break
             grids = wider
@@ -271,7 +271,7 @@ class Comparison(Experiment):
         }
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 

@@ -81,7 +81,7 @@ class Study(Experiment):
         """Arguments of `work`, of plain JSON types."""
 
     @abstractmethod
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+    def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         """The "figures", "tables" and "claims", each a list, that the results of `jobs` give, in their order.
 
         A figure is a mapping that `report.drawings` draws; a table has title, head and body; a claim has text, source
@@ -96,13 +96,13 @@ class Study(Experiment):
         for done, _ in enumerate(results, 1):
             yield "computing", done, len(jobs)
 
-    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
+    def final_runs(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """All jobs with their results."""
         jobs = self.jobs()
         yield from zip(jobs, kept_results(self.work, jobs, experiment=self.name, folder=folder), strict=True)
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """The heading and what the results show."""
-        results = [result for _, result in self.finished(folder=folder)]
+        results = [result for _, result in self.final_runs(folder=folder)]
         seconds = round(sum(result["seconds"] for result in results), 1)
-        return as_json({**self.heading(), "seconds of training": seconds, **self.shown(results)})
+        return as_json({**self.heading(), "seconds of training": seconds, **self.presentation(results)})

@@ -19,7 +19,7 @@ def publish(script: str, **content: Any) -> None:
     write_json(target, {"made with": environment(), **content})
 
 
-def shown(rows: Iterable[Answer]) -> list[Answer]:
+def print_rows(rows: Iterable[Answer]) -> list[Answer]:
     """All rows, each printed as soon as it is measured."""
     measured = []
     for row in rows:

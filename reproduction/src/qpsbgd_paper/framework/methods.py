@@ -77,7 +77,7 @@ def rates(*learning_rates: float, **others: Any) -> Grid:
     return tuple({"lr": rate, **others} for rate in learning_rates)
 
 
-def extended(grid: Grid, best: Options) -> Grid:
+def extend(grid: Grid, best: Options) -> Grid:
     """The grid, with a third of or three times the best rate where that is at the edge of those like it."""
     others = {**best, "lr": None}
     tried: list[Any] = [point.get("lr") for point in grid if {**point, "lr": None} == others]

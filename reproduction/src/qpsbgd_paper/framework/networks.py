@@ -57,7 +57,7 @@ def vgg_small(classes: int = 10) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512 * 16, classes))
 
 
-def shifted(images: Tensor) -> Tensor:
+def shift(images: Tensor) -> Tensor:
     """Images (N, 32, 32, 3), randomly shifted, with black edges, and mirrored."""
     count, size = images.shape[:2]
     images = F.pad(images, (0, 0, MARGIN, MARGIN, MARGIN, MARGIN))
@@ -68,9 +68,9 @@ def shifted(images: Tensor) -> Tensor:
     return images[torch.arange(count, device=images.device)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def augmented(images: Tensor, *, plain: bool = False) -> Tensor:
+def augment(images: Tensor, *, plain: bool = False) -> Tensor:
     """Images (N, 32, 32, 3), uint8, as inputs (N, 3, 32, 32); unless `plain`, randomly shifted and mirrored."""
-    images = images if plain else shifted(images)
+    images = images if plain else shift(images)
     # Channel by channel: constants on the CPU could not be part of a CUDA graph.
     parts = [(images[..., k].float() - MEAN[k]) / DEVIATION[k] for k in range(3)]
     return torch.stack(parts, -1).permute(0, 3, 1, 2)

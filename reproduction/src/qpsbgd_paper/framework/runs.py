@@ -82,7 +82,7 @@ def run_jobs(
         try:
             kept = None if fresh else _read(path, job)
         except DamagedRun as error:
-            warnings.warn(f"{error}: the run with {_described(job)} is done again", stacklevel=2)
+            warnings.warn(f"{error}: the run with {_describe(job)} is done again", stacklevel=2)
             kept = None
         if fresh:
             delete_answers(path)
@@ -114,9 +114,9 @@ def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folde
 def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tuple[_Task, _Outcome]]:
     if workers is None:
         for task in tasks:
-            yield task, _timed(task)
+            yield task, _run(task)
         return
-    do = _timed if workers.shares_disk else _timed_elsewhere
+    do = _run if workers.shares_disk else _run_elsewhere
     queue = iter(tasks)
     running: dict[Future[_Outcome], _Task] = {}
     failures: list[RunFailed] = []
@@ -147,14 +147,14 @@ def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tup
         begin()  # first, so that no process waits while results are written
         yield from finished
     if killed:
-        failures.append(RunFailed(_killed(killed, workers.advice)))
+        failures.append(RunFailed(_killed_message(killed, workers.advice)))
     if failures:
         raise RunFailed("\n".join(map(str, failures))) from failures[0]
 
 
-def _timed(task: _Task) -> _Outcome:
+def _run(task: _Task) -> _Outcome:
     begin = time.process_time()  # of this process alone, however busy the machine is
-    which = f"{task.experiment}: the run with {_described(task.job)}"
+    which = f"{task.experiment}: the run with {_describe(task.job)}"
     try:
         with keeping_answers(task.path):
             result = task.work(**task.job)
@@ -173,22 +173,22 @@ def _timed(task: _Task) -> _Outcome:
     return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}, environment()
 
 
-def _timed_elsewhere(task: _Task) -> _Outcome:
+def _run_elsewhere(task: _Task) -> _Outcome:
     """The same on a machine without the folder of results: recordings of solvers last as long as the run."""
     with _ONE_RUN, TemporaryDirectory() as folder:
         torch.set_num_threads(1)
-        return _timed(replace(task, path=Path(folder) / task.path.name))
+        return _run(replace(task, path=Path(folder) / task.path.name))
 
 
-def _killed(tasks: Sequence[_Task], advice: str) -> str:
-    which = "; or ".join(_described(task.job) for task in tasks)
+def _killed_message(tasks: Sequence[_Task], advice: str) -> str:
+    which = "; or ".join(_describe(task.job) for task in tasks)
     return (
         f"{tasks[0].experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
         f"{GO_ON} {advice}"
     )
 
 
-def _described(job: Settings) -> str:
+def _describe(job: Settings) -> str:
     return ", ".join(f"{key} {value!r}" for key, value in job.items())
 
 

@@ -35,7 +35,7 @@ def fit(
     measured = []
     for step, batch in enumerate(rows, 1):
         if before is not None:
-            _measured(model, before)
+            _evaluate(model, before)
         model.train()
         for optimizer in optimizers:
             optimizer.zero_grad()
@@ -45,11 +45,11 @@ def fit(
         for schedule in schedules:
             schedule.step()
         if measure is not None and step % every == 0:
-            measured.append(_measured(model, measure))
+            measured.append(_evaluate(model, measure))
     return measured
 
 
-def _measured(model: nn.Module, measure: Callable[[], Measured]) -> Measured:
+def _evaluate(model: nn.Module, measure: Callable[[], Measured]) -> Measured:
     model.eval()
     with torch.no_grad():
         return measure()

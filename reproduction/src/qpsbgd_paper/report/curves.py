@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from qpsbgd_paper.report.rendering import INK, tidy, wrapped
+from qpsbgd_paper.report.rendering import INK, tidy, wrap
 from qpsbgd_paper.report.styles import legend_columns, line_looks
-from qpsbgd_paper.report.summaries import Summary, grouped, line_labels, rows_of
+from qpsbgd_paper.report.summaries import Summary, by_setting, line_labels, rows_of
 
 WIDTH = 7.2
 LOG_FROM = 10.0  # a positive axis that spans more than this factor is logarithmic, accuracies aside
@@ -31,7 +31,7 @@ Curve = Mapping[str, Any]
 def curve_panels(summary: Summary, series: Mapping[str, Any]) -> list[tuple[str, dict[str, Curve]]]:
     """Title and curves by line of all cases that have curves of at least `FEWEST_POINTS` points."""
     panels = []
-    for setting, cases in grouped(summary).items():
+    for setting, cases in by_setting(summary).items():
         for short, case in cases:
             curves = {
                 row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]
@@ -77,11 +77,11 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
         axes.margins(x=0.02)
         tidy(axes, log="y" if log else "")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
-        axes.set_title(wrapped(title, WIDTH / columns - 0.6))
+        axes.set_title(wrap(title, WIDTH / columns - 0.6))
         if number + columns >= len(panels):
             axes.set_xlabel(series.get("x_label", "step"))
         if number % columns == 0:
-            axes.set_ylabel(wrapped(label, row_height - 0.6))
+            axes.set_ylabel(wrap(label, row_height - 0.6))
     for line in lines:
         grid[0, 0].plot([], [], label=labels[line] + arrows.get(line, ""), **looks[line])
     figure.legend(loc="outside lower center", ncols=per_row)

@@ -34,7 +34,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from qpsbgd_paper.report.curves import WIDTH
-from qpsbgd_paper.report.rendering import INK, tidy, wrapped
+from qpsbgd_paper.report.rendering import INK, tidy, wrap
 from qpsbgd_paper.report.styles import PALETTE, RED, legend_columns
 
 Drawing = Mapping[str, Any]  # a figure, or a panel of one, as the module's docstring has it
@@ -60,9 +60,9 @@ def plot_panels(figure: Drawing) -> Figure:
             axes.set_visible(False)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _KINDS[kind](axes, panel, figure)
-            axes.set_title(wrapped(str(panel.get("title", "")), WIDTH / columns - 0.5))
-            axes.set_xlabel(wrapped(str(panel.get("x_label", "")), WIDTH / columns - 0.5))
-            axes.set_ylabel(wrapped(str(panel.get("y_label", "")), height - 0.6))
+            axes.set_title(wrap(str(panel.get("title", "")), WIDTH / columns - 0.5))
+            axes.set_xlabel(wrap(str(panel.get("x_label", "")), WIDTH / columns - 0.5))
+            axes.set_ylabel(wrap(str(panel.get("y_label", "")), height - 0.6))
         if kind == "matrices":
             _colour_bar(plot, [axes for axes in grid.flat if axes.get_visible()], figure)
         _legend(plot, list(grid.flat))

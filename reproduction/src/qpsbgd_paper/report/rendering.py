@@ -64,6 +64,6 @@ def tidy(axes: Axes, *, log: str = "") -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def wrapped(text: str, inches: float) -> str:
+def wrap(text: str, inches: float) -> str:
     """The text in lines no wider than that, at the size of titles."""
     return textwrap.fill(text, max(int(inches / 0.085), 8))

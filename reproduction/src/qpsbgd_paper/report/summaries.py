@@ -54,7 +54,7 @@ def line_labels(summary: Summary) -> dict[str, str]:
     return {line: label if times[label] == 1 else f"{label} ({line})" for line, label in labels.items()}
 
 
-def grouped(summary: Summary) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
+def by_setting(summary: Summary) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
     """The cases by the setting they share: (label, case) of all, with short labels where several share one.
 
     Where no setting is shared, all cases are one group without a name. Cases that have no line in common with each

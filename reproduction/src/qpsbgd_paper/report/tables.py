@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_paper.report.summaries import Summary, grouped, line_labels
+from qpsbgd_paper.report.summaries import Summary, by_setting, line_labels
 from qpsbgd_qubo.files.visible import visible
 
 SOURCES: Mapping[str, str] = {"paper": "the paper", "beyond": "the paper, elsewhere", "aim": "our aim"}
@@ -39,7 +39,7 @@ def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text that markdown shows as it is, in a table cell too."""
     text = visible(text)
     for character in "\\`*_[]|<":
@@ -66,7 +66,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
     """
     first = metric["key"] == summary["metrics"][0]["key"]
     tables = []
-    for setting, cases in grouped(summary).items():
+    for setting, cases in by_setting(summary).items():
         labels = line_labels({"cases": [case for _, case in cases]})
         rows = {line: {"method": label} for line, label in labels.items()}
         best = set()
@@ -79,7 +79,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
                     paper = "in the paper" if len(cases) == 1 else f"in the paper, {short}"
                     rows[row["line"]][paper] = str(row["reported"])
             best |= {(line, short) for line in _winners(values, higher=metric["higher"], decimals=decimals)}
-        table = table_of(_titled(metric["label"], setting), rows.values())
+        table = table_of(_title(metric["label"], setting), rows.values())
         places = frozenset(
             (number, column)
             for number, line in enumerate(rows)
@@ -94,14 +94,14 @@ def options_tables(summary: Summary) -> list[Table]:
     """The options that every method ran with, methods as rows and cases as columns; one table per setting."""
     return [
         table_of(
-            _titled("Options", setting),
+            _title("Options", setting),
             (
                 {"method": label}
                 | {short: _chosen_text(row) for short, case in cases for row in case["rows"] if row["line"] == line}
                 for line, label in line_labels({"cases": [case for _, case in cases]}).items()
             ),
         )
-        for setting, cases in grouped(summary).items()
+        for setting, cases in by_setting(summary).items()
         if cases
     ]
 
@@ -187,7 +187,7 @@ def options_text(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_option(value)}" for name, value in options.items())
 
 
-def _titled(title: str, setting: str) -> str:
+def _title(title: str, setting: str) -> str:
     return f"{title} ({setting})" if setting else title
 
 

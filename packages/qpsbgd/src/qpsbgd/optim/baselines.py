@@ -20,7 +20,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import WARMUP, Network
 from qpsbgd.optim.updates import Update, base_optimizer, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `Network.rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
@@ -34,7 +34,6 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 class DescentOptimizer(BinaryOptimizer):
     """A step of a base optimiser in at least single precision, then a proximal map, as PARQ has it."""
 
-    option_checks: ClassVar[Mapping[str, Any]] = MappingProxyType({"momentum": BELOW_ONE, "eps": POSITIVE})
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
     skippable: ClassVar[bool] = False  # whether a step that the fused kernel of Adam leaves out changes nothing
 
@@ -43,7 +42,7 @@ class DescentOptimizer(BinaryOptimizer):
     ) -> None:
         groups = param_groups(params)
         network = Network.of(groups)
-        rules = _DescentRules.of(options, network, type(self).__name__, more=dict(self.option_checks))
+        rules = _DescentRules.of(options, network, type(self).__name__)
         super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=rate_factor), real, rules)
 
     @torch.no_grad()
@@ -123,8 +122,6 @@ class DescentOptimizer(BinaryOptimizer):
 class _DescentRules(OptionRules):
     """The rules of the baselines."""
 
-    more: Mapping[str, Any]
-
     def complete(
         self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
@@ -135,10 +132,8 @@ class _DescentRules(OptionRules):
         return options
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """With the update and its momentum, and what one baseline alone has."""
+        """With the update and its momentum."""
         super().check(options)
-        for name in self.more.keys() & options.keys():
-            self.more[name].checked(name, options[name])
         if "update" not in options:
             return
         if options["update"] not in get_args(Update):
@@ -216,7 +211,6 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
-    option_checks = MappingProxyType({**DescentOptimizer.option_checks, "rate": NOT_NEGATIVE})
     trains_latent = True
     state_names = DescentOptimizer.state_names | {"proximal_step"}
 
@@ -277,7 +271,6 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
-    option_checks = MappingProxyType({**DescentOptimizer.option_checks, "weight_decay": NOT_NEGATIVE})
     skippable = True
 
     def __init__(
@@ -317,7 +310,6 @@ class Bop(DescentOptimizer):
         steps: Steps of the whole training; γ follows the same schedule as other rates.
     """
 
-    option_checks = MappingProxyType({"threshold": POSITIVE})
     state_names = frozenset({"mean"})
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -15,17 +15,23 @@ from qpsbgd.optim.recommend import WARMUP, Network, Recommendation, momentum_of
 from qpsbgd.parallel.distributed_solver import check_serves_shards
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Projection, make_projection
-from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE, POSITIVE_OR_NONE
+
+_CHECKS: Mapping[str, Any] = MappingProxyType(
+    {
+        "relative": FLAG,
+        "steps": AT_LEAST_ONE_OR_NONE,
+        **dict.fromkeys(("warmup", "momentum"), BELOW_ONE),
+        **dict.fromkeys(("rate", "weight_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(("eps", "threshold"), POSITIVE),
+    }
+)
+"""The values that options may have, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptionRules:
     """How one kind of optimiser completes and checks the options of its parameter groups."""
-
-    checks: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
-    )
-    """The values that options may have, by name."""
 
     optimizer: str  # the name of the kind
     norms: bool  # whether the network has norms
@@ -56,8 +62,9 @@ class OptionRules:
         NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
         if options.get("clip") != "range":
             POSITIVE_OR_NONE.checked("clip", options["clip"])
-        for name, check in self.checks.items():
-            check.checked(name, options[name])
+        for name, check in _CHECKS.items():
+            if name in options:
+                check.checked(name, options[name])
 
     def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
@@ -66,8 +73,6 @@ class OptionRules:
 @dataclass(frozen=True, kw_only=True)
 class ProjectionRules(OptionRules):
     """The rules of QPSBGD, with what is recommended for its network."""
-
-    checks: ClassVar[Mapping[str, Any]] = MappingProxyType({**OptionRules.checks, "momentum": BELOW_ONE})
 
     recommended: Recommendation
 
