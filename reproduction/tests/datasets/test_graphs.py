@@ -84,7 +84,7 @@ def test_only_the_classes_of_the_published_files_can_be_named(tmp_path, name):
 
 def test_a_pickle_with_another_checksum_is_not_even_opened(small, monkeypatch):
     (small / "planetoid/ind.citeseer.x").write_bytes(b"\x80\x02cos\nsystem\n.")
-    monkeypatch.setattr("qpsbgd_paper.datasets.graphs.unpickled", None)
+    monkeypatch.setattr("qpsbgd_paper.datasets.graphs.read_pickle", None)
     with pytest.raises(ValueError, match=r"x is not the published planetoid/ind.citeseer.x"):
         load_planetoid("citeseer", data=small)
 

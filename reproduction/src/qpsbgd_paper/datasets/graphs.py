@@ -2,10 +2,11 @@
 
 import pickle
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor
 
 from qpsbgd_paper.datasets.files import locate
-from qpsbgd_paper.datasets.pickles import ARRAYS, Classes, unpickled
 
 Planetoid = Literal["cora", "citeseer", "pubmed"]
 Integers = npt.NDArray[np.int64]
@@ -119,9 +119,20 @@ def read_pickle(path: Path) -> Any:
     """The content of one of Planetoid's files, pickled by Python 2; one that names other classes is refused."""
     with path.open("rb") as file:
         try:
-            return unpickled(file, classes=_CLASSES)
-        except pickle.UnpicklingError as error:
-            raise ValueError(f"{path} is not a file of Planetoid ({error}); delete it and fetch it again") from error
+            return _Unpickler(file, encoding="latin1").load()
+        except Exception as error:  # damaged bytes are taken for any instruction, and those fail in their own ways
+            reason = str(error) or type(error).__name__
+            raise ValueError(f"{path} is not a file of Planetoid ({reason}); delete it and fetch it again") from error
+
+
+@final
+class _Unpickler(pickle.Unpickler):
+    """Reads a pickle without running anything: only classes that are listed can be named."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _CLASSES:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which published files do not: it may run code")
+        return _CLASSES[module, name]
 
 
 def _dense(stored: Any) -> npt.NDArray[np.float32]:
@@ -131,9 +142,16 @@ def _dense(stored: Any) -> npt.NDArray[np.float32]:
     return full
 
 
-_CLASSES: Classes = {
-    **ARRAYS,
+# Its module has been renamed; every array knows where it is now.
+_RECONSTRUCT = cast(tuple[Any, ...], np.empty(0).__reduce__())[0]
+
+_CLASSES: Mapping[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("scipy.sparse.csr", "csr_matrix"): SimpleNamespace,  # SciPy's own module of this name is going away
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
 }
+"""Objects that stand for the classes and functions that a pickle names, by module and name."""
