@@ -442,7 +442,7 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
     torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(64, 64), nn.Hardtanh(), BinaryLinear(64, 10))
     optimizer = kind(model)
-    for rows in torch.randint(0, 1400, (90, 32)):
+    for rows in torch.randint(0, 1400, (120, 32)):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), targets[rows]).backward()
         optimizer.step()
