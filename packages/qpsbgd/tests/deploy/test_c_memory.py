@@ -241,7 +241,7 @@ def test_images_by_bands_of_rows_give_the_same_outputs_in_less_memory(name, word
         assert sum(step.flash_bytes for step in source.steps) == source.flash_bytes
         np.testing.assert_array_equal(results(built(source, *SANITIZED), inputs.numpy())[1], expected)
         sizes.append(source.ram_bytes)
-        ram = int(0.7 * source.ram_bytes)
+        ram = int(0.6 * source.ram_bytes)
     assert len(sizes) > 1
 
 

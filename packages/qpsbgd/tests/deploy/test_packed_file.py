@@ -54,21 +54,12 @@ def test_another_version_is_refused_and_named(file):
         load_packed(file)
 
 
-def test_another_safetensors_file_is_refused(tmp_path):
-    path = tmp_path / "other.safetensors"
-    path.write_bytes(safetensors.numpy.save({"x": np.zeros(3)}))
-    with pytest.raises(ValueError, match="not a packed model"):
-        load_packed(path)
-
-
-def test_any_other_file_is_refused(tmp_path):
-    path = tmp_path / "model.pt"
-    torch.save(nn.Linear(2, 2).state_dict(), path)
-    with pytest.raises(ValueError, match="not a packed model"):
-        load_packed(path)
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path):
+def test_other_files_a_missing_one_and_a_folder_are_named(tmp_path):
+    (tmp_path / "other.safetensors").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}))
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
+    for name in ("other.safetensors", "model.pt"):
+        with pytest.raises(ValueError, match="not a packed model"):
+            load_packed(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="nothing"):
         load_packed(tmp_path / "nothing.safetensors")
     with pytest.raises(IsADirectoryError):
