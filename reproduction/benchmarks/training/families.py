@@ -2,11 +2,12 @@
 
     python benchmarks/training/families.py [family=vit method=ridge seed=1 …] [--processes N] [--seconds S]
 
-First and last layers stay real-valued. Every run has the same steps, batches of 128 images, warm-up, cosine and
-augmentation; scores are of 5,000 training images that no run trains on. Rates are those of latent weights, in units of
-each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their own. Data as networks.py;
-`data=cifar-100` is held out. results/families.json also has what was dropped, by families.py of commit 95140cfc: units
-of polar factors, rates steered by flips.
+First and last layers stay real-valued. Grids have one seed and 20,000 images; then the default and the rivals at their
+best rates run with three seeds and all images. Every run has six epochs of batches of 128 images, or 1,000 of text, the
+same warm-up, cosine and augmentation; scores are of 5,000 training images that no run trains on. Rates are those of
+latent weights, in units of each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their
+own. Data as networks.py; `data=cifar-100` is held out. results/families.json also has what was dropped, by families.py
+of commit 95140cfc: units of polar factors, rates steered by flips.
 """
 
 import math
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from benchmarks.study import study
+from benchmarks.study import arguments
 from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.controls import PROJECTIONS
 from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
@@ -30,6 +31,7 @@ from qpsbgd.projections.weights import Step, Weights, WeightsState
 from qpsbgd_paper.framework.networks import resnet, vgg_small
 
 EPOCHS, TEXT_STEPS = 6, 1000
+GRID_IMAGES, ALL_IMAGES = 20_000, 45_000
 RATES = [0.0045, 0.009, 0.018, 0.036, 0.072]
 FAMILIES = {
     "vgg-small": vgg_small,
@@ -133,7 +135,10 @@ def run(job):
         name, head = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
         model.set_submodule(name, nn.Linear(head.in_features, 100))
     model = convert(model, first=family == "gpt", last=False, scale=job.get("scale", "auto")).to(DEVICE)
-    task = text_task(TEXT_STEPS, job["seed"], True) if family == "gpt" else cifar_task(data, EPOCHS, job["seed"], True)
+    if family == "gpt":
+        task = text_task(TEXT_STEPS, job["seed"], True)
+    else:
+        task = cifar_task(data, EPOCHS, job["seed"], True, job["images"])
     optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
     try:
         row = train(model, optimizer, task)
@@ -142,12 +147,29 @@ def run(job):
     return job | (row if math.isfinite(row["score"]) else row | {"score": None})
 
 
-JOBS = [
-    {"family": family, "method": method, "rate": rate, "seed": 0}
+def sized(job, images):
+    return job if job["family"] == "gpt" else job | {"images": images}
+
+
+GRID = [
+    sized({"family": family, "method": method, "rate": rate, "seed": 0}, GRID_IMAGES)
     for method, (rates, _) in METHODS.items()
     for rate in rates
     for family in FAMILIES
 ]
 
+
+def final_jobs(rows):
+    """Three seeds on all images, of rivals at the rates that are best in the grid."""
+    for family in FAMILIES:
+        for method in ("default", "muon", "adamw"):
+            grid = [row for row in rows if (row["family"], row["method"]) == (family, method) and row["score"]]
+            best = (min if family == "gpt" else max)(grid, key=lambda row: row["score"])
+            for seed in range(3):
+                job = {"family": family, "method": method, "rate": best["rate"], "seed": seed}
+                yield sized(job, ALL_IMAGES)
+
+
 if __name__ == "__main__":
-    study("families", run, JOBS, processes=14)
+    options, rows = arguments("families", processes=14)
+    rows.measured(run, options.only(final_jobs(rows.measured(run, options.only(GRID)))))

@@ -134,8 +134,9 @@ def classification(data, order, seen=lambda x, plain=False: x):
     return len(order), draw, lambda model, x, y: F.cross_entropy(model(x).float(), y), score
 
 
-def cifar_task(name, epochs, seed, choosing):
-    data = images(name, choosing)
+def cifar_task(name, epochs, seed, choosing, count=None):
+    x, y, *held = images(name, choosing)
+    data = x[:count], y[:count], *held
     return classification(data, epochs_of(len(data[0]), BATCH, epochs, seed), augment)
 
 
@@ -177,9 +178,10 @@ class Passes:
     def run(self, step):
         self.step.fill_(step)
         if not self.grads:
-            for parameter in self.model.parameters():
+            trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter)
-            self.grads = [parameter.grad for parameter in self.model.parameters()]
+            self.grads = [parameter.grad for parameter in trained]
         recorded = any(layer.tape is not None and layer.tape.wanted for layer in self.layers)
         if recorded or step < 5 or DEVICE == "cpu":
             self.plain()
