@@ -128,3 +128,9 @@ def test_frozen_and_unused_layers_get_no_gradients(device):
     model.zero_grad()
     model[2](model[0](x)).sum().backward()
     assert model[0].weight.grad is None and model[2].weight.grad is not None and model[5].weight.grad is None
+
+
+def test_compiled_models_trace_the_plain_operations(device):
+    model, x = network(scale="magnitude").to(device), torch.randn(5, 3, 8, 8, device=device)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(gradients(compiled, x), gradients(model, x))

@@ -26,7 +26,7 @@ DEVICES = {"cuda"}
 def planes_of(layer: BinaryLayer) -> Tensor:
     """The planes of a layer, in the shape of its weight; the gradient passes straight through."""
     weight, shared = layer.weight, layer.shared
-    if shared is None or weight.device.type not in DEVICES or not _shareable(layer, weight) or not _by_steps(weight):
+    if shared is None or weight.device.type not in DEVICES or not (_by_steps(weight) and _shareable(layer, weight)):
         return straight_through(layer.plane_values(), weight, layer.unit)
     return shared.planes_of(layer, weight)
 
@@ -78,9 +78,11 @@ def _by_steps(weight: Tensor) -> bool:
     A CUDA graph must not keep the planes of one step. Several processes exchange the gradients of every layer as soon
     as they are there, not those of all layers at the end.
     """
-    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    captured = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-    return torch.is_grad_enabled() and alone and not captured and not transformed()
+    if transformed() or not torch.is_grad_enabled():  # first: a compiler cannot trace what follows
+        return False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False
+    return not (weight.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 class _Planes(torch.autograd.Function):
