@@ -187,6 +187,13 @@ def test_a_warm_start_goes_on_where_fit_ended(kind, data):
     assert kind(**SMALL).fit(X, y).loss_curve_[-1] == pytest.approx(loss)
 
 
+@pytest.mark.parametrize(("rows", "dropout"), [(10, 0.3), (200, 0.04)])
+def test_dropout_falls_with_the_rows_per_column(rows, dropout):
+    random = np.random.default_rng(0)
+    model = estimators.QPSBGDRegressor(hidden_layers=4, epochs=1).fit(random.random((rows, 2)), random.random(rows))
+    assert [module.p for module in model.network_ if isinstance(module, torch.nn.Dropout)] == [pytest.approx(dropout)]
+
+
 def test_a_single_class_and_two_rows_are_enough():
     X = np.array([[0.0, 1.0], [2.0, 1.0]])
     model = estimators.QPSBGDClassifier(**SMALL).fit(X, ["only", "only"])

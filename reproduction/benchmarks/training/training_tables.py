@@ -280,7 +280,9 @@ def rivals():
 
 def estimators():
     """Mean scores of the models that every data set has, and their mean ranks."""
-    names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
+    titles = {"boosting": "gradient boosting", "linear": "linear model"}
+    present = {row["model"] for row in results("estimators")["rows"]}
+    names = [name for name in ("qpsbgd", "qpsbgd spins", "MLP", "boosting", "linear") if name in present]
     body, ranks = [], {True: [], False: []}
     for data, group in group_by(results("estimators")["rows"], "data").items():
         rows = {row["model"]: row for row in group}
@@ -288,12 +290,12 @@ def estimators():
         first, best = rows["qpsbgd"], max(scores)
         ranks[first["design"]].append([1 + sum(other > score for other in scores) for score in scores])
         cells = [f"**{score:.1f}**" if score == best else f"{score:.1f}" for score in scores]
-        seconds = [f"{rows[name]['seconds']:.1f} s" for name in ("qpsbgd", "MLP")]
+        time = f"{first['seconds'] / rows['MLP']['seconds']:.1f} × MLP"
         mark = "" if first["design"] else " (apart)"
-        body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, *seconds])
+        body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, time])
     for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
-        body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), "", ""])
-    return pipes(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)
+        body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), ""])
+    return pipes(["data", "rows × columns", *(titles.get(name, name) for name in names), "fit"], body)
 
 
 LARGE_NAMES = {

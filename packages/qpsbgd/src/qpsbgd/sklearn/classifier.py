@@ -37,9 +37,10 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         hidden_layers: Widths of the hidden layers, or one width; () for none.
         projection: "ridge", or "spins" for the paper's method: see docs/networks.md.
         solver: Solver of the spins, by name or a `Solver`; None takes the default.
-        epochs: Passes through the data; None for at least 26, and more where these would be few steps.
+        epochs: Passes through the data; None for 24, and more where these would be fewer than 60 steps.
         batch_size: Rows per step, approximately.
-        dropout: The share of hidden units left out of each step, against overfitting.
+        dropout: The share of hidden units left out of each step, against overfitting; None for 0.3, and less
+            where there are more than 13 rows per column.
         learning_rate: Rate of the binary weights, relative to their initial range; None derives one from depth and
             length of training.
         real_learning_rate: Rate of the batch norms and column factors.

@@ -27,14 +27,17 @@ from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
+from qpsbgd_qubo.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, Number
 
 Rows = NDArray[Any]
 
 FLOATS = (np.float64, np.float32)
-STEPS, STEPS_PER_ROW, EPOCHS = (100, 320), 0.64, 26
-"""By default at least that many steps per row, within these bounds, and at least that many epochs: at most three times
-the time of scikit-learn's MLP, with scores at least as good (reproduction/benchmarks/training/estimators.py)."""
+STEPS, EPOCHS = 60, 24
+"""By default at least that many steps and epochs: with more of them most fits take longer than
+scikit-learn's MLP (reproduction/benchmarks/training/estimators.py)."""
+DROPOUT, DROPOUT_PER_COLUMN = 0.3, 4
+"""By default dropout is the first number, or the second by rows per column if that is less: with many rows per column
+dropout costs points, and with few its absence does (the same script, with --dropout)."""
 CHUNK = 8192  # rows that pass through the network at once where no gradients are needed
 _MOST_REPEATS = 8
 """Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
@@ -116,7 +119,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     solver: str | Solver | None = None
     epochs: int | None = None
     batch_size: int = 64
-    dropout: float = 0.3
+    dropout: float | None = None
     learning_rate: float | None = None
     real_learning_rate: float = 0.01
     early_stopping: bool = False
@@ -174,8 +177,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _train(self, samples: WeightedRows, held: WeightedRows | None) -> None:
         count = self._count(len(samples))
-        steps = min(max(STEPS[0], round(STEPS_PER_ROW * len(samples))), STEPS[1])
-        epochs = max(EPOCHS, -(-steps // count)) if self.epochs is None else self.epochs
+        epochs = max(EPOCHS, -(-STEPS // count)) if self.epochs is None else self.epochs
         optimizer = self._optimizer(steps=epochs * count)
         self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         best, waited, kept = -np.inf, 0, {}
@@ -260,13 +262,16 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         rows = samples.rows
         self._dtype = dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31 - 1)))
+        dropout = self.dropout
+        if dropout is None:
+            dropout = min(DROPOUT, DROPOUT_PER_COLUMN * rows.shape[1] / len(samples))
         body: list[nn.Module] = []
         for n, m in pairwise([rows.shape[1], *self._widths(), self._outputs()]):
             layer = skip_init(BinaryLinear, n, m, dtype=dtype)  # type: ignore[no-untyped-call]
             drawn = torch.empty(m, n, dtype=torch.float64).uniform_(-1, 1, generator=generator)  # whatever the type
             layer.weight.data.copy_(layer.initial_bound * drawn)
             body += [layer, nn.BatchNorm1d(m, dtype=dtype), nn.ReLU()]
-            body += [SeededDropout(self.dropout)] if self.dropout else []
+            body += [SeededDropout(dropout)] if dropout else []
         while not isinstance(body[-1], nn.BatchNorm1d):
             body.pop()
         self._depth = len(body)
@@ -324,7 +329,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         AT_LEAST_ONE_OR_NONE.checked("epochs", self.epochs)
         AT_LEAST_ONE.checked("n_iter_no_change", self.n_iter_no_change)
         Number(whole=True, least=2).checked("batch_size", self.batch_size)
-        BELOW_ONE.checked("dropout", self.dropout)
+        Number(least=0, below=1, optional=True).checked("dropout", self.dropout)
         Number(positive=True, below=1).checked("validation_fraction", self.validation_fraction)
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
