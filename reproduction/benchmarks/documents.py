@@ -47,7 +47,9 @@ DOCUMENTS = {
         ),
         *(studies.controls, training.step_cost, training.large, training.large_binarized),
     ),
-    "docs/qubo_training.md": (studies.qubo_training, families.deep_weights, studies.frozen_features),
+    "docs/qubo_training.md": (
+        *(studies.qubo_training, studies.trained_starts, families.deep_weights, studies.frozen_features),
+    ),
     "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (paper.attacked,),

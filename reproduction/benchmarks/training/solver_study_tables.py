@@ -99,6 +99,7 @@ CHOOSERS = {
     "tabu": "tabu search",
     "window-16": "windows of 16, exact",
     "flips of 0.02": "2 % of all weights at first",
+    "last-phase, 0.01": "QPSBGD, then QuboDescent for a tenth of the steps",
     "no-couplings": "no couplings",
     "real-minimiser": "signs of the real minimiser",
     "bop": "Bop",
@@ -145,6 +146,30 @@ def qubo_training():
         for method, label in CHOOSERS.items()
     ]
     return pipes(["method", *CHOSEN.values()], body)
+
+
+START_METHODS = {
+    "before": "before",
+    "1 of the flips": "QuboDescent",
+    "0.1 of the flips": "a tenth of the flips",
+    "QPSBGD": "QPSBGD",
+    "QPSBGD, 0.1 of the rate": "a tenth of the rate",
+}
+
+
+def trained_starts():
+    """An MLP trained with real weights, made binary in two ways and trained again."""
+    scores = {}
+    for row in results("qubo_descent")["rows"]:
+        if row["task"] == "mnist-pretrained":
+            name, method = row["method"].split(" + ")
+            scores.setdefault((name, method), []).append(row["score"])
+            scores.setdefault((name, "before"), []).append(row["before"])
+    body = [
+        [f"`{name}`", *(score("mnist-dense", scores[name, method]) for method in START_METHODS)]
+        for name in ("convert", "binarize")
+    ]
+    return pipes(["test accuracy, %", *START_METHODS.values()], body)
 
 
 def qubo_training_figure():

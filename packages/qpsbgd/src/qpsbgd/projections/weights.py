@@ -36,7 +36,7 @@ from qpsbgd_qubo.options import (
 )
 from qpsbgd_qubo.solvers.search import tensor_descent
 from qpsbgd_qubo.solvers.search.descent import Descent
-from qpsbgd_qubo.solvers.search.landscape import hollow_couplings, thresholds
+from qpsbgd_qubo.solvers.search.landscape import thresholds
 from qpsbgd_qubo.solvers.search.single_flips import lower_columns
 
 WEIGHT_DESCENT = Descent(max_flips=24, warm=True)
@@ -54,10 +54,9 @@ REACHABLE = 1.5
 
 @dataclass(eq=False)
 class WeightsState(SystemState):
-    """With c, and what the search made of A."""
+    """With c, and the largest field that couplings can make."""
 
     curvature: Any = None
-    couplings: Any = field(default=None, metadata=DERIVED)
     reach: Any = field(default=None, metadata=DERIVED)
 
 
@@ -135,15 +134,20 @@ class Step:
             ]
             self.spins = torch.stack(ends)
             return
-        if self.state.couplings is None:
-            couplings, reaches = zip(*(hollow_couplings(matrix / 2) for matrix in self.matrix), strict=True)
-            self.state.couplings, self.state.reach = torch.stack(couplings), torch.stack(reaches)
-        fields = self.slopes - self.start * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+        matrix, diagonal = self.matrix, self.matrix.diagonal(dim1=-2, dim2=-1)
+        own = diagonal.clone()[:, None]
+        fields = self.slopes - self.start * own
         largest = torch.linalg.vector_norm(self.slopes, torch.inf, dim=-1)
-        gains = thresholds(self.state.reach[:, None], largest)
-        for parts in zip(self.state.couplings, fields, self.spins, gains, strict=True):
-            lower_columns(*(part.numpy() for part in parts), **solver.limits(self.spins.shape[-1]))
-        self.after = fields + self.spins * self.matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+        diagonal.zero_()  # the search takes couplings; a copy of A without its diagonal would double the memory
+        try:
+            if self.state.reach is None:
+                self.state.reach = matrix.abs().sum(-1).amax(-1)
+            gains = thresholds(self.state.reach[:, None], largest)
+            for parts in zip(matrix, fields, self.spins, gains, strict=True):
+                lower_columns(*(part.numpy() for part in parts), **solver.limits(self.spins.shape[-1]))
+        finally:
+            diagonal.copy_(own[:, 0])
+        self.after = fields + self.spins * own
 
     def families(self) -> list[QuboFamily]:
         """One per block."""
