@@ -99,7 +99,7 @@ CHOOSERS = {
     "tabu": "tabu search",
     "window-16": "windows of 16, exact",
     "flips of 0.02": "2 % of all weights at first",
-    "last-phase, 0.01": "QPSBGD, then QuboDescent for a tenth of the steps",
+    "last-phase": "QPSBGD, then QuboDescent for a tenth of the steps",
     "no-couplings": "no couplings",
     "real-minimiser": "signs of the real minimiser",
     "bop": "Bop",
@@ -152,6 +152,7 @@ START_METHODS = {
     "before": "before",
     "1 of the flips": "QuboDescent",
     "0.1 of the flips": "a tenth of the flips",
+    "0.01 of the flips": "a hundredth",
     "QPSBGD": "QPSBGD",
     "QPSBGD, 0.1 of the rate": "a tenth of the rate",
 }

@@ -183,7 +183,7 @@ def test_few_flips_are_few_from_the_first_step_on():
     layer, rows = BinaryLinear(128, 64), torch.randn(1000, 128)
     optimizer, before = QuboDescent(layer, wanted), layer.binary_weight
     step(optimizer, layer, rows, torch.randn_like(layer.weight))
-    assert 0 < (layer.binary_weight != before).float().mean() < 16 * wanted
+    assert 0 < (layer.binary_weight != before).float().mean() < 10 * wanted
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_few_flips_are_few_from_the_first_step_on():
     ids=["bits", "magnitude", "learned", "groups"],
 )
 def test_layers_of_every_kind_learn(layer):
-    torch.manual_seed(1)
+    torch.manual_seed(3)
     model = nn.Sequential(layer(), nn.LazyBatchNorm1d(), nn.Hardtanh(), nn.LazyLinear(2))
     x = torch.randn(256, 6)
     y = (x[:, :3].sum(1) > 0).long()

@@ -45,7 +45,7 @@ STEERING = 0.05
 """c ← c · (flips / wanted)^STEERING in every step."""
 FARTHEST = 20.0
 """The largest factor between flips and wanted ones that counts."""
-FIRST_FLIPS = 8.0
+FIRST_FLIPS = 4.0
 """Flips for every wanted one in the first step, by the gradient of one batch: more undo what a trained network knows,
 fewer are worse on ten layers."""
 REACHABLE = 1.5
