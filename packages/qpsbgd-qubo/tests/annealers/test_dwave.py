@@ -424,3 +424,47 @@ def test_answers_for_other_qubits_are_refused(cache):
 
     with pytest.raises(RuntimeError, match="must return reads of the"):
         dwave.DWave(sampler=mock(sampler=Wrong), cache=cache).solve(random_family(4, 2, 8))
+
+
+def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
+    read, taken = submissions._read, []
+
+    def interrupted(samples, problem):
+        taken.append(problem)
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        return read(samples, problem)
+
+    monkeypatch.setattr(submissions, "_read", interrupted)
+    sampler = mock(sampler=mocks.Counting)
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=2)
+    with pytest.raises(KeyboardInterrupt):
+        solver.solve(random_family(10, 30, 20))
+    assert solver.submissions == len(sampler.sent) == solver.estimate([(10, 30)]).submissions
+    assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds, rel=0.05)
+
+
+def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_nothing(cache):
+    torch.manual_seed(0)
+    sampler = mock(sampler=mocks.Counting)
+    model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
+    optimizer = QPSBGD(model, solver=dwave.DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02))
+    inputs = torch.randn(8, 10)
+    steps = 0
+    with pytest.raises(BudgetSpent, match="nothing was sent"):
+        for _ in range(10):
+            before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            sent = len(sampler.sent)
+            model(inputs).square().sum().backward()
+            optimizer.step()
+            steps += 1
+    assert steps == 2  # 8.66 ms per submission
+    assert len(sampler.sent) == sent
+    after = model.state_dict(), optimizer.state_dict()
+    assert all(torch.equal(before[0][name], after[0][name]) for name in after[0])
+    assert before[1]["solvers"] == after[1]["solvers"]
+
+    resumed = dwave.DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    resumed.load_state_dict(after[1]["solvers"][0])
+    with pytest.raises(BudgetSpent):
+        resumed.solve(random_family(4, 2, 8))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd.deploy import to_onnx
+from qpsbgd.deploy import pack, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, SignActivation
 
 
@@ -128,3 +128,4 @@ def test_small_sigmoids_keep_their_sign(function, tmp_path):
     to_onnx(Taken(function), tmp_path / "net.onnx", input_shape=(1,))
     expected = function(inputs).numpy()
     np.testing.assert_allclose(outputs(tmp_path / "net.onnx", inputs.numpy()), expected, rtol=1e-5)
+    np.testing.assert_allclose(pack(Taken(function), input_shape=(1,))(inputs.numpy()), expected, rtol=1e-5)

@@ -329,3 +329,16 @@ def test_scales_by_magnitude_follow_the_latent_weights_straight_through(bits):
     layer(x).backward(grads)
     straight = (grads.T @ x)[:, None].expand(4, bits, 6)
     torch.testing.assert_close(layer.weight.grad.reshape(4, bits, 6), straight)
+
+
+def test_any_torch_optimiser_trains_a_layer_with_magnitude_scales():
+    torch.manual_seed(0)
+    x = torch.randn(200, 10)
+    y = (x[:, :5].sum(1) > x[:, 5:].sum(1)).long()
+    model = torch.nn.Sequential(BinaryLinear(10, 2, scale="magnitude"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert (model(x).argmax(1) == y).float().mean() > 0.9

@@ -237,3 +237,20 @@ def test_bop_flips_a_latent_weight_of_zero_and_back():
         layer.weight.grad = torch.full((1, 1), grad)
         optimizer.step()
         assert layer.binary_weight.item() == expected
+
+
+@pytest.mark.parametrize("make", [BinaryConnect, StraightThrough, partial(ProxQuant, update="adam")])
+def test_a_run_in_half_precision_is_resumed_bit_for_bit_with_what_was_kept_in_single(make):
+    def train_on(layer, optimizer, seeds):
+        for seed in seeds:
+            torch.manual_seed(seed)
+            layer.weight.grad = torch.randn(3, 4).half()
+            optimizer.step()
+        return layer.weight.detach().clone()
+
+    layer, fresh = (BinaryLinear(4, 3, dtype=torch.float16) for _ in range(2))
+    optimizer, resumed = make(layer, lr=0.01), make(fresh, lr=0.01)
+    train_on(layer, optimizer, range(3))
+    fresh.load_state_dict(layer.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert torch.equal(train_on(layer, optimizer, range(3, 6)), train_on(fresh, resumed, range(3, 6)))
