@@ -36,7 +36,7 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the libraries' tests (three minutes on two cores)
+test: install ## Run the libraries' tests (3.5 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" packages tests
 
 test-paper: install ## Run the tests of the paper's experiments and reports
