@@ -114,14 +114,15 @@ def test_a_state_without_steps_is_loaded(make):
 ADAM = {"Adam": lambda model: torch.optim.Adam(model.parameters())}
 
 
+@pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("loaded", OPTIMIZERS)
-def test_the_state_of_another_kind_of_optimiser_is_refused(loaded):
-    for saved in ("ridge", "BinaryConnect", "ProxQuant", "Adam"):
+def test_the_state_of_another_kind_of_optimiser_is_refused(loaded, steps):
+    for saved in ("ridge", "BinaryConnect", "ProxQuant", "StraightThrough", "Bop", "Adam"):
         first, model = small_model(), small_model(seed=1)
         optimizer, other = (OPTIMIZERS | ADAM)[saved](first), OPTIMIZERS[loaded](model)
         if type(optimizer) is type(other):
             continue  # projections are told apart in test_saved_options.py
-        train(first, optimizer, [0])
+        train(first, optimizer, range(steps))
         with pytest.raises(ValueError, match=f"not a state of {type(other).__name__}"):
             other.load_state_dict(optimizer.state_dict())
 

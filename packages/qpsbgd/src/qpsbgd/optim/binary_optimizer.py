@@ -230,6 +230,9 @@ class BinaryOptimizer(Optimizer):
         missing += [part.missing(group) for part, group in zip(self._real.parts, real, strict=True)]
         if names := sorted(set().union(*missing)):
             raise ValueError(self._foreign(f"its groups have no {', '.join(names)}"))
+        others = {"projection", "rate", "threshold", "weight_decay"} - set(self.defaults)  # options of other kinds
+        if names := sorted(others.intersection(set().union(*binary))):
+            raise ValueError(self._foreign(f"its groups have {', '.join(names)}"))
         for ours, group in pairs:
             group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
         members = {number for group in binary for number in group["params"]}
