@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from qpsbgd import QuboDescent
-from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.nn import BinaryConv1d, BinaryLinear
 from qpsbgd.projections.weights import Weights
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -187,27 +187,26 @@ def test_few_flips_are_few_from_the_first_step_on():
 
 
 @pytest.mark.parametrize(
-    "layer",
+    "make",
     [
-        lambda: BinaryLinear(6, 5, bits=3),
-        lambda: BinaryLinear(6, 5, scale="magnitude"),
-        lambda: BinaryLinear(6, 5, scale="learned"),
-        lambda: nn.Sequential(nn.Unflatten(1, (6, 1, 1)), BinaryConv2d(6, 6, 3, padding=1, groups=2), nn.Flatten()),
+        lambda: BinaryLinear(6, 20, bits=3),
+        lambda: BinaryLinear(6, 20, scale="magnitude"),
+        lambda: BinaryLinear(6, 20, scale="learned"),
+        lambda: nn.Sequential(nn.Unflatten(1, (6, 1)), BinaryConv1d(6, 20, 3, padding=1, groups=2), nn.Flatten()),
     ],
     ids=["bits", "magnitude", "learned", "groups"],
 )
-def test_layers_of_every_kind_learn(layer):
-    torch.manual_seed(3)
-    model = nn.Sequential(layer(), nn.LazyBatchNorm1d(), nn.Hardtanh(), nn.LazyLinear(2))
-    x = torch.randn(256, 6)
-    y = (x[:, :3].sum(1) > 0).long()
-    model(x)
-    optimizer = QuboDescent(model, steps=60, real=True)
+def test_layers_of_every_kind_learn_the_outputs_of_another(make):
+    layer, x, errors = make(), torch.randn(256, 6), []
+    targets = make()(x).detach()
+    optimizer = QuboDescent(layer, steps=60, real=True)
     for _ in range(60):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
+        error = (layer(x) - targets).square().mean()
+        error.backward()
         optimizer.step()
-    assert (model(x).argmax(1) == y).float().mean() > 0.75
+        errors.append(error.item())
+    assert errors[-1] < 0.3 * errors[0]  # at most 0.17 over eight seeds; 0.47 and more without flips
 
 
 def test_fewer_weights_flip_by_default_in_deep_networks_without_norms():
