@@ -34,13 +34,12 @@ DOCUMENTS = {
         *(solving.constraint_problems, solving.dense_problems, solving.graph_problems, solving.problem_sizes),
         *(solving.layer, solving.exact),
     ),
-    "docs/annealers.md": (solving.many, solving.cost, solving.virtual, solving.virtual_sizes),
+    "docs/annealers.md": (solving.many, solving.cost, solving.virtual_sizes),
     "docs/training.md": (
         *(
             families.families,
             families.deep_controls,
             training.today,
-            training.rivals,
             training.unseen,
             training.winner,
             training.verdicts,
@@ -54,12 +53,12 @@ DOCUMENTS = {
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (paper.attacked,),
     "docs/integrations.md": (training.estimators,),
-    "docs/paper.md": (paper.verdicts, paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
+    "docs/paper.md": (paper.claims, paper.methods, paper.released, paper.released_qubos),
     "docs/binarize.md": (
         *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),
         *(binarizing.sentence_bits, binarizing.distilled_sentences),
-        *(binarizing.language_models, binarizing.factorised_layers, binarizing.trained_llama),
+        *(binarizing.language_models, binarizing.trained_llama),
     ),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""

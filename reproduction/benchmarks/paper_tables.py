@@ -1,7 +1,5 @@
 """What the documents say of the paper's experiments, from the results of `qpsbgd run` in reproduction/results/paper."""
 
-from collections import Counter
-
 import numpy as np
 
 from benchmarks.tables import cross_table, group_by, results
@@ -32,21 +30,6 @@ def with_sources(name):
         outside = any(claim["text"].endswith(f"({case})") for case in UNTOLD) or name in BEYOND
         claim["source"] = "beyond" if known == "paper" and outside else known
     return summary
-
-
-def verdicts():
-    """How many of the paper's claims hold, by experiment."""
-    columns = {"yes": "holds", "no": "does not", "cannot tell": "inconclusive"}
-    columns["not run on hardware"] = "needs an annealer"
-    body, total = [], Counter()
-    for summary in summaries():
-        counts = Counter(claim["verdict"] for claim in _claims(summary))
-        if counts:
-            total += counts
-            cells = [f"{counts[name] or '–'}" for name in columns]
-            body.append([f"`{summary['experiment']}`", summary["title"], *cells])
-    body.append(["all", "", *(f"**{total[name]}**" for name in columns)])
-    return pipes(["", "experiment", *columns.values()], body)
 
 
 def claims():
@@ -122,18 +105,6 @@ def _figure(summary, cases, line, key):
     rows = [row for case in summary["cases"] if case["label"] in cases for row in case["rows"] if row["line"] == line]
     values = [value for row in rows for value in row["values"][key]]
     return mean_and_deviation(values) if values else "–"
-
-
-def drawn():
-    """How far our runs are from the curves that the notebooks store, with the authors' seeds."""
-    head = ["figure", "method", "rms distance from the drawn curve", "second half, ours", "second half, drawn"]
-    body = [
-        [name, *row[1:]]
-        for name, study in (("ten layers", "figure3"), ("two layers", "released-acc"))
-        for row in results(f"paper/{study}")["tables"][0]["body"]
-        if row[0] in ("seeds 5 to 9", "seeds 0 to 4") and (name, row[0]) != ("two layers", "seeds 5 to 9")
-    ]
-    return pipes(head, body)
 
 
 def released_qubos():

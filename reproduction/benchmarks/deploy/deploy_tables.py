@@ -26,19 +26,16 @@ def deployed_times():
 
 
 def microcontrollers():
-    """Flash, RAM and stack on the M4, and instructions on all cores; bold where one bit takes more than int8."""
-    rows = _by_network()
-    int8 = {(row["network"], row["core"]): row for row in rows if row["code"] == "int8, CMSIS-NN"}
+    """Flash, RAM, stack and instructions on the M4; bold where one bit takes more than int8."""
+    rows = [row for row in _by_network() if row["core"] == "m4"]
+    int8 = {row["network"]: row for row in rows if row["code"] == "int8, CMSIS-NN"}
     cells = {}
     for row in rows:
-        core = row["core"]
-        for what in ("flash", "RAM", "stack", "instructions") if core == "m4" else ("instructions",):
-            column = what if what != "instructions" else f"instructions, M{core[1:]}"
+        for what in ("flash", "RAM", "stack", "instructions"):
             text = f"{row[what]:,}" if what != "instructions" else _thousands(row[what])
-            more = row["code"] == "one bit" and row[what] > int8.get((row["network"], core), row)[what]
-            cells[(row["network"], row["code"]), column] = f"**{text}**" if more else text
-    order = ["flash", "RAM", "stack", *(f"instructions, M{core}" for core in (4, 3, 33, 55))]
-    return cross_table(("network", "code"), cells, order)
+            more = row["code"] == "one bit" and row[what] > int8.get(row["network"], row)[what]
+            cells[(row["network"], row["code"]), what] = f"**{text}**" if more else text
+    return cross_table(("network", "code"), cells)
 
 
 def _by_network():

@@ -69,12 +69,6 @@ def many():
 VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains")
 
 
-def virtual():
-    ways = group_by(results("virtual_qpu")["results"], "way")
-    names = {"default": "by default"}
-    return pipes(["", *VIRTUAL], ([names.get(way, way), *_virtual(rows)] for way, rows in ways.items()))
-
-
 def virtual_sizes():
     rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
     sizes = group_by(rows, "spins", "scale")

@@ -215,13 +215,3 @@ def trained_llama():
         name = f"{job['bits']}", f"{row['before']:.2f}", "float model's logits" if job["loss"] == "logits" else "labels"
         cells[name, f"{names[job['method']]}, {job['lr']:g}"] = f"{row['loss']:.2f}"
     return cross_table(("bits", "before", "towards"), cells, sorted({column for _, column in cells}))
-
-
-def factorised_layers():
-    """Energy that layers of the Llama lose by two forms, at equal stored bits."""
-    cells = {}
-    for row in results("language_models")["rows"]:
-        job = row["job"]
-        if job.get("part") == "layers":
-            cells[(job["layer"].split(".")[-1], bits_of(job["bits"])), job["method"]] = f"{100 * row['lost']:.1f}"
-    return cross_table(("energy lost in %", "stored as the search with"), cells)

@@ -105,7 +105,8 @@ def families_figure():
     axes.imshow(np.minimum(np.nan_to_num(grid, nan=99), 6), cmap="Reds", vmin=0, vmax=8, aspect="auto")
     for (row, column), points in np.ndenumerate(grid):
         text = "fails" if np.isnan(points) else f"{points:.1f}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=8)
+        colour = "black" if points < 4 else "white"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
     axes.set_yticks(range(len(TITLES)), TITLES.values(), fontsize=8)
     axes.set_xticks(range(11), [*(f"{rate:g}" for rate in RATES * 2), "left out"], fontsize=8)
     for line in (4.5, 9.5):

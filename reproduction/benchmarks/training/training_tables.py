@@ -264,20 +264,6 @@ def unseen():
     return today({f"{short}-{net}": f"{data[short]}, {nets[net]}" for short in data for net in nets})
 
 
-def rivals():
-    """The rivals' grids: every rate that was tried, in bold the best one on validation data."""
-    rows = [row for row in results("networks")["rows"] if row["choosing"]]
-    table = []
-    for task in NETWORKS:
-        for method, label in RIVALS.items():
-            tried = {r["lr"]: r["score"] for r in rows if (r["task"], r["method"]) == (task, method)}
-            if tried:
-                best = (min if task.startswith("gpt") else max)(tried, key=tried.get)
-                cells = [f"**{rate:.2g}**" if rate == best else f"{rate:.2g}" for rate in sorted(tried)]
-                table.append([NETWORKS[task], label, ", ".join(cells)])
-    return pipes(["network", "rival", "rates"], table)
-
-
 def estimators():
     """Mean scores of the models that every data set has, and their mean ranks."""
     titles = {"boosting": "gradient boosting", "linear": "linear model"}

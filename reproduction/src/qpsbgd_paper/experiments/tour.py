@@ -214,7 +214,7 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
 def _confusion_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     counts = result["confusion"]
     caption = "Rows: the digit; columns: the answer; 360 digits that were not trained on."
-    look = {"kind": "matrices", "colours": "rising", "columns": 1, "colour_label": "digits", "height": 4.2}
+    look = {"kind": "matrices", "colours": "rising", "colour_label": "digits", "width": 4.8, "height": 4.0}
     panel = {"title": "", "values": counts, "text": [[str(n) if n else "" for n in row] for row in counts]}
     text = {"name": "confusion", "title": "What it confuses", "caption": caption}
     return {**text, **look, "ticks": [str(digit) for digit in range(10)], "panels": [panel]}
