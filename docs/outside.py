@@ -13,6 +13,8 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+GAP = re.compile(r"(?<=[\d–]) (?=[±/%])|(?<=[\d–] [±/]) (?=[\d–])")
+"""A space inside a number of a table, where no line should break."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
@@ -29,7 +31,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     if page.file.abs_src_path:
         markdown = linked(markdown, Path(page.file.abs_src_path).parent, config.repo_url)
     markdown = markdown.replace("<details>", '<details markdown="1">').replace("```python no-run", "```python")
-    markdown = markdown.replace(" ± ", "\u00a0±\u00a0")  # no line break inside
+    markdown = re.sub(r"^\|.*$", lambda row: GAP.sub("\u00a0", row[0]), markdown, flags=re.MULTILINE)
     return re.sub(r"^<!--.*-->$", "", markdown, flags=re.MULTILINE)
 
 
@@ -57,13 +59,13 @@ def linked(text: str, folder: Path, repository: str | None) -> str:
 
 
 def examples() -> str:
-    """All examples on one page: what each does, its code, and what it prints."""
-    parts = ["# Examples\n\nScripts in the folder `examples`. Each takes seconds and needs no licence or token."]
+    """All examples on one page: what each does, its code, and its output."""
+    parts = ["# Examples\n\nScripts in the folder `examples`. Each takes seconds; none needs a licence or token."]
     for path in EXAMPLES:
         code = path.read_text(encoding="utf-8")
         purpose = ast.get_docstring(ast.parse(code)) or ""
         body = code.split('"""', 2)[2].strip()
         printed = (path.parent / "output" / f"{path.stem}.txt").read_text(encoding="utf-8").rstrip()
         parts.append(f"## {path.name} {{#{path.stem}}}\n\n{purpose}\n\n```python\n{body}\n```")
-        parts.append(f"It prints\n\n```text\n{printed}\n```")
+        parts.append(f"Output:\n\n```text\n{printed}\n```")
     return "\n\n".join(parts)

@@ -12,14 +12,14 @@ rows = torch.randn(60, 32, dtype=torch.float64)
 family = QuboFamily(rows.T @ rows, 20 * torch.randn(32, 100, dtype=torch.float64))
 print(family)
 
-optimum = make_solver("exact").solve(family)  # the choice up to about 32 spins
+optimum = make_solver("exact").solve(family)  # for up to about 32 spins
 print(f"{int(optimum.proven_optimal.sum())} of {family.num_columns} columns proven optimal")
 
-# Wider families need a search: the more it may do, the more columns it solves.
+# Wider families need a search: the longer it is, the more columns it solves.
 searches = ("descent", {}), ("descent", {"tabu": 200}), ("annealing", {"sweeps": 200, "reads": 10})
 for name, options in (("exact", {}), *searches):
     solver = make_solver(name, **options)
-    solver.solve(family)  # the first call loads what later ones use
+    solver.solve(family)  # warm up
     start = time.perf_counter()
     solution = solver.solve(family)
     milliseconds = 1e3 * (time.perf_counter() - start)

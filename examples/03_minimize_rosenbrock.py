@@ -1,4 +1,4 @@
-"""P-SBGD on plain functions: Rosenbrock's valley over two spins, and thirty signs behind noisy measurements."""
+"""P-SBGD on plain functions: Rosenbrock's valley over two spins, and 30 signs recovered from noisy measurements."""
 
 import torch
 

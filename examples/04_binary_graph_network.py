@@ -1,4 +1,7 @@
-"""Communities of Zachary's karate club by graph convolutions with weights ±1 (needs the extra `graph`)."""
+"""Find the communities of Zachary's karate club by graph convolutions with weights ±1.
+
+Needs the extra `graph` and, for the data, `pip install ./reproduction`.
+"""
 
 import torch
 import torch.nn.functional as F

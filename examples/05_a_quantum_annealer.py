@@ -1,4 +1,4 @@
-"""Training within a budget of QPU time: an estimate, a limit, a checkpoint, a recording, a replay.
+"""Train within a budget of QPU time: estimate, limit, checkpoint, recording, replay.
 
 Runs on a virtual chip (extra `dwave`). With a D-Wave Leap token, `make_solver("dwave", …)` takes the same options.
 """

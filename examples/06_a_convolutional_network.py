@@ -1,4 +1,4 @@
-"""A residual convolutional network on small images of digits, made binary by `convert`, and what it saves.
+"""Make a residual convolutional network binary with `convert`, train it on small images of digits, see what it saves.
 
 Needs scikit-learn for the digits.
 """

@@ -1,8 +1,8 @@
-"""One network, several processes: each has a share of every batch, and all have the same weights at any time.
+"""One network, several processes: each takes a share of every batch, and all have the same weights at all times.
 
     torchrun --nproc-per-node 2 examples/07_many_processes.py
 
-Started plainly, it is one process, and trains the same network up to rounding. Needs scikit-learn for the digits.
+Without torchrun it is one process and trains the same network, up to rounding. Needs scikit-learn for the digits.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Train a fully binary network on handwritten digits, pack it to one bit per weight, classify, and write it as C99.
 
-Needs scikit-learn for the digits and safetensors for the packed file. Classifying needs no torch, and the C code
-neither a heap nor floating point; compile it with: cc -std=c99 -O2 digits*.c -o digits
+Needs scikit-learn for the digits. Classifying does not need torch, and the C code uses no heap and no floating point;
+compile it with: cc -std=c99 -O2 digits*.c -o digits
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""One bit per weight for a network that is trained already, without training it; then a short fine-tuning.
+"""One bit per weight for an already trained network, without training it; then a short fine-tuning.
 
 Needs scikit-learn for the digits.
 """
