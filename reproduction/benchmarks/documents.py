@@ -53,7 +53,7 @@ DOCUMENTS = {
     "docs/microcontrollers.md": (deploy.microcontrollers,),
     "docs/design.md": (paper.attacked,),
     "docs/integrations.md": (training.estimators,),
-    "docs/paper.md": (paper.claims, paper.methods, paper.released, paper.released_qubos),
+    "docs/paper.md": (paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
     "docs/binarize.md": (
         *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),

@@ -107,6 +107,17 @@ def _figure(summary, cases, line, key):
     return mean_and_deviation(values) if values else "–"
 
 
+def drawn():
+    """How far our runs are from the curves that the notebooks store, with the authors' seeds."""
+    cells = {
+        (row[1], name): row[2]
+        for name, study in (("ten layers", "figure3"), ("two layers", "released-acc"))
+        for row in results(f"paper/{study}")["tables"][0]["body"]
+        if row[0] in ("seeds 5 to 9", "seeds 0 to 4") and (name, row[0]) != ("two layers", "seeds 5 to 9")
+    }
+    return cross_table("rms distance from the drawn curve", cells)
+
+
 def released_qubos():
     """Size and embedding of the released (D) path's QUBOs."""
     table = results("paper/embedding")["tables"][0]
