@@ -196,11 +196,6 @@ def _runs(pid):
         (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
         (["run", "logreg", "--option", "seed=1"], "belongs to a solver: name it"),
         (["run", "logreg", "--solver", "exacct"], "unknown solver 'exacct'"),
-        (["run", "logreg", "--dask", "tcp://127.0.0.1:9", "--data", "."], "--data is a folder of this machine"),
-        (
-            ["run", "logreg", "--dask", "x:1", "--solver", "dwave", "--option", "max_qpu_seconds=1"],
-            "answers of 'dwave' are kept on this machine",
-        ),
         (["run", "logreg", "-o", "file"], "--out must be a folder, but file is a file"),
         (["demo", "-o", "file/x"], "--out must be a folder, but file is a file"),
         (["report"], "there are no results in results/paper or results/quick"),
@@ -255,25 +250,3 @@ def test_a_solver_can_be_given_options(tiny, tmp_path, monkeypatch, capsys):
     (row,) = [row for row in summary["cases"][0]["rows"] if row["line"] == "qpsbgd-annealing"]
     assert row["options"]["solver"] == {"name": "annealing", "sweeps": 7}
     assert summary["about"].startswith("A quick look")
-
-
-@pytest.fixture(scope="module")
-def scheduler():
-    """The address of a Dask cluster with two worker processes on this machine."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # of Dask's own threads
-def test_a_run_on_a_dask_cluster_gives_the_numbers_of_a_run_here(scheduler, tiny, tmp_path, monkeypatch, capsys):
-    for place, options in (("here", ("--workers", 2)), ("there", ("--dask", scheduler))):
-        code, _, err = called(monkeypatch, capsys, "run", "logreg", *options, "--out", tmp_path / place)
-        assert code == 0, err
-    here, there = (
-        json.loads((tmp_path / place / "logreg.json").read_text(encoding="utf-8")) for place in ("here", "there")
-    )
-    assert (here["cases"], here["claims"]) == (there["cases"], there["claims"])

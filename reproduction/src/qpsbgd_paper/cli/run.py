@@ -84,10 +84,6 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(help="Run on the Dask cluster of this scheduler, such as tcp://host:8786, instead of --workers."),
-    ] = None,
     fresh: FRESH = False,
 ) -> None:
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
@@ -97,10 +93,6 @@ def run(
         for name in EXPERIMENTS:
             say(f"  {name:<12} {make_experiment(name).title}")
         raise typer.Exit(2)
-    if dask is not None and solver in PAID:
-        raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
-    if dask is not None and data is not None:
-        raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
     chosen = list(dict.fromkeys(each for name in names for each in (EXPERIMENTS if name == "all" else (name,))))
     experiments = [make_experiment(name) for name in chosen]
     if quick:
@@ -116,7 +108,7 @@ def run(
         os.environ["QPSBGD_DATA"] = str(data)
     folder = out or (QUICK if quick else PAPER)
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
-    with _stoppable(), _processes(workers, dask) as processes:
+    with _stoppable(), _processes(workers) as processes:
         _run(experiments, out=folder, workers=processes, fresh=fresh, note=note)
     place = "" if folder == PAPER else f" --results {folder}"
     say(f"\nOne page with all results: qpsbgd report{place}")
@@ -196,10 +188,7 @@ def _run(
     summaries = []
     say("Finding the data")
     for experiment in experiments:
-        if workers is None:
-            experiment.prepare()
-        else:
-            workers.everywhere(experiment.prepare)
+        experiment.prepare()
     for count, experiment in enumerate(experiments, start=1):
         console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
         show(experiment.run(folder=runs, workers=workers, fresh=fresh))
@@ -239,11 +228,7 @@ def _stoppable() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _processes(count: int, dask: str | None = None) -> AbstractContextManager[Workers | None]:
-    if dask is not None:
-        from qpsbgd_paper.framework.dask_workers import dask_workers
-
-        return dask_workers(dask)
+def _processes(count: int) -> AbstractContextManager[Workers | None]:
     from qpsbgd_paper.framework.workers import local_workers
 
     return local_workers(count) if count > 1 else nullcontext()

@@ -2,18 +2,15 @@
 
 import hashlib
 import json
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-import torch
 
 from qpsbgd import __version__
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
@@ -26,9 +23,6 @@ Settings = Mapping[str, Any]
 Result = dict[str, Any]
 Work = Callable[..., Result]
 _Outcome = tuple[Result, dict[str, str]]  # a result, and what it was made with
-
-_ONE_RUN = threading.Lock()
-"""Held by the run of a cluster's worker: runs share torch's random numbers, so that a second one waits."""
 
 GO_ON = "Finished runs are kept; the same command, without --fresh, goes on from here."
 
@@ -116,7 +110,6 @@ def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tup
         for task in tasks:
             yield task, _run(task)
         return
-    do = _run if workers.shares_disk else _run_elsewhere
     queue = iter(tasks)
     running: dict[Future[_Outcome], _Task] = {}
     failures: list[RunFailed] = []
@@ -126,10 +119,10 @@ def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tup
         if failures or killed:
             return
         # No more than there are processes: what has not begun when a job fails must not begin afterwards.
-        for task in islice(queue, max(0, workers.count() - len(running))):
+        for task in islice(queue, workers.count - len(running)):
             try:
-                running[workers.executor.submit(do, task)] = task
-            except workers.lost:
+                running[workers.executor.submit(_run, task)] = task
+            except BrokenProcessPool:
                 killed.append(task)
 
     begin()
@@ -141,13 +134,12 @@ def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tup
                 finished.append((task, done.result()))
             except RunFailed as failure:
                 failures.append(failure)
-            except workers.lost:
+            except BrokenProcessPool:
                 killed.append(task)
-        del done  # Dask would compute again what is still referred to and lost with its worker
         begin()  # first, so that no process waits while results are written
         yield from finished
     if killed:
-        failures.append(RunFailed(_killed_message(killed, workers.advice)))
+        failures.append(RunFailed(_killed_message(killed)))
     if failures:
         raise RunFailed("\n".join(map(str, failures))) from failures[0]
 
@@ -173,18 +165,11 @@ def _run(task: _Task) -> _Outcome:
     return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}, environment()
 
 
-def _run_elsewhere(task: _Task) -> _Outcome:
-    """The same on a machine without the folder of results: recordings of solvers last as long as the run."""
-    with _ONE_RUN, TemporaryDirectory() as folder:
-        torch.set_num_threads(1)
-        return _run(replace(task, path=Path(folder) / task.path.name))
-
-
-def _killed_message(tasks: Sequence[_Task], advice: str) -> str:
+def _killed_message(tasks: Sequence[_Task]) -> str:
     which = "; or ".join(_describe(task.job) for task in tasks)
     return (
         f"{tasks[0].experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
-        f"{GO_ON} {advice}"
+        f"{GO_ON} Fewer --workers need less memory"
     )
 
 

@@ -6,9 +6,8 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,14 +22,10 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that do jobs, here or on a cluster."""
+    """Processes that do jobs."""
 
     executor: Executor  # starts jobs
-    count: Callable[[], int]  # returns how many jobs run at the same time now, at least one
-    everywhere: Callable[[Callable[[], object]], None]  # calls a function wherever jobs look for what it leaves on disk
-    lost: tuple[type[BaseException], ...]  # errors of a job's future where its process was killed
-    advice: str  # what to do then
-    shares_disk: bool  # whether jobs see the files of this machine
+    count: int  # how many run at the same time
 
 
 @contextmanager
@@ -46,24 +41,13 @@ def local_workers(count: int) -> Iterator[Workers]:
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_prepare_process)
     try:
-        yield Workers(
-            executor,
-            count=lambda: count,
-            everywhere=_call,
-            lost=(BrokenProcessPool,),
-            advice="Fewer --workers need less memory",
-            shares_disk=True,
-        )
+        yield Workers(executor, count)
     finally:
         for name in added:
             del os.environ[name]
         for process in list((executor._processes or {}).values()):
             process.terminate()
         executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _call(work: Callable[[], object]) -> None:
-    work()
 
 
 def _prepare_process() -> None:
