@@ -10,7 +10,7 @@ import pytest
 from suite import *  # noqa: F403
 
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.files import Published, locate
+from qpsbgd_paper.datasets.files import locate
 
 
 @pytest.fixture
@@ -35,17 +35,17 @@ def published(monkeypatch):
 def publish(monkeypatch, tmp_path):
     """A function that lets files with this content be the only published ones, and writes them to a folder."""
 
-    def publish(contents, *, origins=("http://127.0.0.1:9/",)):
-        table = {}
+    def publish(contents, *, origin="http://127.0.0.1:9/"):
         folder = tmp_path / "published"
         for name, content in contents.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            digest = hashlib.sha256(content).hexdigest()
-            addresses = tuple(origin + name for origin in origins)
-            table[name] = Published(name, name.split("/")[0], len(content), digest, addresses)
-        monkeypatch.setattr(files, "FILES", table)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        monkeypatch.setattr(files, "CHECKSUMS", checksums)
+        monkeypatch.setattr(
+            files, "ORIGINS", {name.split("/")[0]: f"{origin}{name.split('/')[0]}/" for name in contents}
+        )
         return folder
 
     return publish

@@ -1,7 +1,5 @@
 """MNIST images as 16 bits: on which side of 16 lines most of a digit's superpixels lie."""
 
-import hashlib
-import json
 import zipfile
 import zlib
 from importlib.metadata import version
@@ -12,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from qpsbgd_paper.datasets.files import find
 from qpsbgd_paper.datasets.mnist import Bytes, read_images, read_labels
 from qpsbgd_qubo.files.atomic import writing
 from qpsbgd_qubo.files.cache import cache_folder
@@ -94,11 +91,8 @@ def _samples(pair: tuple[int, int], labels: Bytes) -> npt.NDArray[np.int64]:
 
 
 def _place(pair: tuple[int, int]) -> Path:
-    sources = [find(f"mnist/train-{kind}-ubyte.gz").sha256 for kind in ("images-idx3", "labels-idx1")]
-    recipe = [ALGORITHM, SEGMENTS, COMPACTNESS, THRESHOLD, NUM_SAMPLES]
-    identity = json.dumps([recipe, sorted(pair), sources, version("scikit-image")])
-    folder = cache_folder() / "mnist-bits"
-    return folder / f"digits-{min(pair)}-{max(pair)}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npz"
+    recipe = (ALGORITHM, SEGMENTS, COMPACTNESS, THRESHOLD, NUM_SAMPLES, version("scikit-image"))
+    return cache_folder() / "mnist-bits" / f"digits-{min(pair)}-{max(pair)}-{'-'.join(map(str, recipe))}.npz"
 
 
 def _read(path: Path) -> Bits | None:

@@ -22,7 +22,7 @@ OWN = (
 )
 
 SUMMARIES = {
-    "data": "Data files of the experiments: list, fetch and check them.",
+    "data": "Data files of the experiments: fetch and check them.",
     "demo": "Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report.",
     "deploy": "Make a packed file (one bit per weight), C99 or ONNX of a trained network.",
     "qpu": "Quantum annealers: costs before a run, and recordings.",
