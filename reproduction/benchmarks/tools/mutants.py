@@ -1,65 +1,46 @@
-"""Do the tests notice wrong code? Small changes of new lines, one at a time, each against the tests that reach it.
+"""Do the tests notice wrong code? Small changes of new lines, one at a time, each against the tests that name it.
 
     nice python reproduction/benchmarks/tools/mutants.py --since d83c8907 --seed 7 --sample 300
 
 Candidates are the lines of packages/*/src that git blames on commits after `--since`, without messages of errors,
 annotations, texts (but C in deploy/c_*.py) and `zip(strict=)`; what is for GPUs is left out. A change is noticed if a
-quick test of its module (of the same name, then of those in `TESTS`) fails or does not end, of as many as take
-`--seconds` of processor time.
-Everything happens in a copy of the sources; a run that is stopped goes on where it stood (`--work`). Writes
-reproduction/results/mutants_new.json with all changes that nobody noticed.
+quick test fails or does not end, of as many as take `--seconds` of processor time: those in files of the module's name,
+in files that import it, and in the tests' folder of the same name. Everything happens in a copy of what is committed;
+a run that is stopped goes on where it stood (`--work`). Writes reproduction/results/mutants_new.json with all changes
+that nobody noticed. The present results, there and in mutants*.json, are by mutants.py of commit af1c5b87 and before,
+which chose tests by a list.
 """
 
 import argparse
 import ast
 import copy
 import json
-import multiprocessing
 import os
 import random
 import re
-import resource
 import subprocess
 import sys
-import time
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
-
-import pytest
 
 from qpsbgd_paper.framework.result_files import write_json
 
 ROOT = Path(__file__).parents[3]
 OUT = ROOT / "reproduction" / "results" / "mutants_new.json"
-FORKS = multiprocessing.get_context("fork")
-QUIET = [
-    *["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", "pyproject.toml", "-m"],
-    "not slow",
-]
-HEAVY = "torch numpy scipy.sparse dimod dwave.system onnx onnxruntime sklearn.base networkx safetensors.numpy"
 GPU = {"chains_triton", "kernels_triton", "cuda_graph", "gpu_annealing"}
-TESTS = """
-chip_solver: virtual_qpu chips; ledger: budget; packing: packed_composite virtual_qpu; reads: samples dwave;
-recordings: replay; service_solver: leap_hybrid budget; sqlite_file: budget replay; submissions: budget replay;
-tiles: packed_composite virtual_qpu; annealing: search; assignments: solve_many; auto: solvers/protocol exact;
-bqm: dimod_sampler solve_many; family: arrays protocol; lists: qbsolv coo text; pool: portfolio solve_many;
-problems: problem_files solve_many ising; protocol: solve_many repeated_answers ranges; quantum_annealing:
-search; search_problem: portfolio solve_many; single_flips: search descent; sphere_decoder: exact;
-tensor_descent: descent search; terminal: command; testing: solvers/protocol; baselines: every_optimizer;
-binary_optimizer: every_optimizer qpsbgd; claims: qpsbgd real_part; contexts: tape layers; distributed_solver:
-ranks; estimator: sklearn; huggingface: saving transformers; known_layers: layers tape; layer_run: binarizing
-passes following hostile_inputs; options: qpsbgd recommend; parameters: qpsbgd every_optimizer; qpsbgd:
-every_optimizer recorded_passes; qubo_descent: every_optimizer; real_part: every_optimizer; recorder:
-recorded_passes tape; selection: binarizing hostile_inputs; straight_through: layers activations transforms;
-system: ridge weights spins dead_units; updates: baselines every_optimizer; weights: ridge polar dead_units;
-c_bytes: c_layout c_memory c_code quantized; c_code: c_memory small_cases; c_layout: c_memory; c_passes:
-c_memory c_layout c_code; c_steps: c_code small_cases quantized; c_templates: c_code small_cases;
-c_tensor_steps: c_code functions; c_values: c_code quantized; graph_builder: functions reading in_place checks;
-memory: c_memory c_layout; modules: functions targets checks spellings; thresholds: quantized small_cases
+RUN_TESTS = """
+import sys, time, pytest
+sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+
+class Enough:
+    def pytest_runtest_logfinish(self, nodeid):
+        if time.process_time() > float(sys.argv[1]):
+            raise pytest.exit.Exception("enough", 0)
+
+options = "-q --no-header --tb=line -x -p no:cacheprovider -p no:xdist -c pyproject.toml".split()
+sys.exit(pytest.main([*options, "-m", "not slow", *sys.argv[2:]], [Enough()]))
 """
-"""Tests that reach a module, beside that of its name."""
-OF_RUNTIME = ("test_functions", "test_packed_model", "test_small_cases", "test_crafted_files")
 BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
 BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
 SWAPS = {a: b for pair in BOTH_WAYS for a, b in (pair, pair[::-1])}
@@ -153,76 +134,41 @@ def candidates(work, commits):
     return places
 
 
-class Enough:
-    """A pytest plugin: no further test after so many seconds of processor time."""
-
-    def __init__(self, seconds):
-        self.end = time.process_time() + seconds
-
-    def pytest_runtest_logfinish(self, nodeid):
-        if time.process_time() > self.end:
-            raise pytest.exit.Exception("enough", 0)
-
-
-def in_fork(function, *arguments, log=None, patience=None, processor_time=-1):
-    """What a function returns in a fork of this process, its output in a log; None if it does not end well, in time."""
-    here, there = FORKS.Pipe(duplex=False)
-
-    def work():
-        os.setsid()
-        resource.setrlimit(resource.RLIMIT_CPU, (processor_time,) * 2)
-        for stream in (1, 2) if log else ():
-            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), stream)
-        there.send(function(*arguments))
-        os._exit(0)
-
-    child = FORKS.Process(target=work)
-    child.start()
-    there.close()
-    try:
-        answer = here.recv() if here.poll(patience) else None
-    except EOFError:
-        answer = None
-    try:
-        os.killpg(child.pid, 9)
-    except ProcessLookupError:
-        child.kill()
-    child.join()
-    return answer
-
-
 def tests_of(file, work):
-    """The test files of a module."""
-    package = file.relative_to(work / "packages").parts[0]
-    if package == "qpsbgd-runtime":
-        folder = work / "packages" / "qpsbgd" / "tests" / "deploy"
-        return [folder / f"{name}.py" for name in OF_RUNTIME]
-    others = dict(entry.split(": ") for entry in " ".join(TESTS.split()).split("; "))
-    names = [f"test_{name}" for name in (file.stem, *others.get(file.stem, "").split())]
-    names = [name.replace("test_solvers/", "solvers/test_") for name in names]
-    folder = file.parent.name.replace(file.relative_to(work).parts[3], "*")  # a test may stand in a folder of this name
-    files = [path for name in names for path in sorted(work.glob(f"packages/{package}/tests/**/{name}.py"))]
-    return files or sorted(work.glob(f"packages/{package}/tests/**/{folder}/test_*.py"))
+    """The test files of a module: that of its name, those that import it, those of its folder."""
+    module = re.sub(r".*/src/|\.py$|/__init__\.py$", "", str(file)).replace("/", ".")
+    files = sorted(work.glob("packages/*/tests/**/test_*.py"))
+    named = [path for path in files if path.stem == f"test_{file.stem}"]
+    importing = [path for path in files if re.search(rf"\b{re.escape(module)}\b", path.read_text())]
+    return list(dict.fromkeys([*named, *importing, *work.glob(f"packages/*/tests/**/{file.parent.name}/test_*.py")]))
 
 
-def detect(file, source, tests, seconds, log):
+def detect(file, source, tests, seconds, work):
     """The test that notices a change of a file, or how it ends the process; None if all pass."""
-    text, times = file.read_text(), file.stat()
+    text = file.read_text()
     file.write_text(source)
+    paths = os.pathsep.join(map(str, [*work.glob("packages/*/src"), work / "reproduction" / "src"]))
     try:
-        limits = {"patience": 60 * seconds, "processor_time": 6 * seconds}
-        code = in_fork(lambda: int(pytest.main([*QUIET, "-x", *tests], [Enough(seconds)])), log=log, **limits)
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", RUN_TESTS, str(seconds), *tests],
+            cwd=work,
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            timeout=60 * seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return "does not end"
     finally:
         file.write_text(text)
-        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    if code in (3, 4, 5):
-        raise SystemExit(f"pytest cannot run {tests}:\n{log.read_text(errors='replace')[-2000:]}")
-    failed = re.findall(r"^FAILED (\S+)|^ERROR (\S+)", log.read_text(errors="replace"), re.MULTILINE)
-    return None if code == 0 else str(failed[0][0] or failed[0][1]) if failed else f"ended with {code}"
+    if done.returncode in (3, 4, 5):
+        raise SystemExit(f"pytest cannot run {tests}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return None if done.returncode == 0 else failed[1] if failed else f"ended with {done.returncode}"
 
 
 def copy_sources(work):
-    """Copy what is committed, with the kernels that are installed, and import from there from now on."""
+    """Copy what is committed, with the kernels that are installed."""
     if not work.exists():
         work.mkdir(parents=True)
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -231,22 +177,10 @@ def copy_sources(work):
     archive = ["git", "archive", (work / "commit").read_text()]
     content = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "x", "-C", work], input=content, check=True)
-    for kernels in ROOT.glob("packages/*/src/*/kernels/*.so"):
-        (work / kernels.relative_to(ROOT)).write_bytes(kernels.read_bytes())
-    os.chdir(work)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sources = [str(path) for path in sorted(work.glob("packages/*/src"))]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sources, str(work / "reproduction" / "src")])
-    for name in [name for name in sys.modules if name.startswith("qpsbgd")]:
-        del sys.modules[name]
-    sys.path[:0] = sources
-    for name in HEAVY.split():
-        import_module(name)
-    if not (work / "compiled").exists():  # not later: two changes of a file may have the same size and time
-        tests = [str(folder) for folder in work.glob("packages/*/tests")]
-        in_fork(lambda: int(pytest.main([*QUIET, "--collect-only", *tests])), log=work / "log", patience=900)
-        (work / "compiled").touch()
-    sys.dont_write_bytecode = True
+    for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
+        kernels = Path(import_module(f"{package}.kernels._kernels").__file__)
+        source = work / "packages" / package.replace("_", "-") / "src" / package
+        (source / "kernels" / kernels.name).write_bytes(kernels.read_bytes())
 
 
 def main():
@@ -270,7 +204,7 @@ def main():
         shown, source = mutant(Path(name), number, work)
         if count == len(done):
             tests = tests_of(Path(name), work)
-            done.append(detect(Path(name), source, tests, options.seconds, work / "log") if tests else None)
+            done.append(detect(Path(name), source, tests, options.seconds, work) if tests else None)
             with lines.open("a") as out:
                 out.write(json.dumps(done[-1]) + "\n")
             print(count, round(sum(os.times()[2:4])), done[-1], "" if done[-1] else shown, flush=True)

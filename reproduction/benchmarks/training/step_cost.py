@@ -1,7 +1,7 @@
 """What does a whole training step cost? Forward, backward and update, methods taking turns in one process.
 
 On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
-(batch 32); measured on an otherwise idle machine, and dense networks also beside one process that keeps a core busy.
+(batch 32); measured on an otherwise idle machine.
 On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16, with the peak
 memory. Times are compared with the same binary network under torch's fused AdamW. Blocks of steps are timed, each
 as long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
@@ -15,9 +15,6 @@ wait_passively()  # before torch is loaded
 
 import copy
 import statistics
-import subprocess
-import sys
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -96,9 +93,6 @@ ON_CPU = {
 }
 
 
-MINUTES_WHEN_BUSY = ("cnn", "ResNet-20, batch 32")
-
-
 def train_block(model, optimizer, inputs, targets):
     """Milliseconds per step of one block, and the peak of the memory in MiB."""
     if CUDA:
@@ -137,25 +131,11 @@ def measure(build, draw, blocks):
     return {name: statistics.median(values[1:]) for name, values in times.items()}, memory
 
 
-@contextmanager
-def beside_a_busy_process():
-    """While one process keeps a core busy."""
-    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        spinning.kill()
-        spinning.wait()
-
-
 def rows():
-    for busy in (False,) if CUDA else (False, True):
-        with beside_a_busy_process() if busy else nullcontext():
-            for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
-                if not (busy and network in MINUTES_WHEN_BUSY):
-                    times, memory = measure(build, draw, 6 if CUDA else 1)
-                    row = {"network": network, "busy": busy, "milliseconds": times}
-                    yield row | ({"MiB": memory} if CUDA else {})
+    for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
+        times, memory = measure(build, draw, 6 if CUDA else 1)
+        row = {"network": network, "milliseconds": times}
+        yield row | ({"MiB": memory} if CUDA else {})
 
 
 if __name__ == "__main__":

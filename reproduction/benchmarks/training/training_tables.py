@@ -139,8 +139,6 @@ def step_cost():
     for study in (results("step_cost_cpu"), results("step_cost_cuda")):
         for row in study["results"]:
             device = study["settings"]["device"]
-            if row["busy"]:  # much the same
-                continue
             if device == "CPU":
                 device = f"{study['settings']['threads']} CPU threads"
             times = row["milliseconds"]

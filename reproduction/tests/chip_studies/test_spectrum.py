@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies import spectrum
 from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, levels, spectral_gap
 from qpsbgd_qubo.ising import Ising, direct_sum, ising_columns
 
@@ -67,54 +65,6 @@ def test_levels_are_the_eigenvalues_of_the_matrix_of_pauli_operators(spins):
         np.testing.assert_allclose(found, np.linalg.eigvalsh(matrix(ising, 1 - s, s)), atol=1e-12)
 
 
-@pytest.mark.parametrize(("s", "kind"), [(0.0, "random"), (0.6, "uniform"), (0.999, "pairs"), (0.95, "random")])
-def test_the_sparse_solver_loses_no_copy_of_a_level(s, kind):
-    uniform = Ising(np.full(8, 0.3), 0.5 * (1 - np.eye(8)))
-    pairs = problem([0.0] * 8, [(i, i + 1, -1.0) for i in range(0, 8, 2)])
-    ising = {"random": random_problem(8), "uniform": uniform, "pairs": pairs}[kind]
-    general = spectrum._General(ising)
-    dense = general.lowest(1 - s, s, 20)
-    matrix = spectrum.diags(general._diagonal * s / 2) - (1 - s) / 2 * general._flips
-    sparse = spectrum._sparse(matrix, 20)
-    np.testing.assert_allclose(sparse, dense, atol=1e-8)
-
-
-def test_ten_spins_go_through_the_sparse_solver_to_the_same_gap_as_by_symmetry():
-    uniform = Ising(np.full(10, 1.1), 0.1 * (1 - np.eye(10)))
-    gap = spectral_gap(uniform, points=9)
-    general = spectrum._General(uniform)
-    transverse, weight = 1 - gap.position, gap.position
-    assert general.gap(transverse, weight) == pytest.approx(gap.smallest, abs=1e-8)
-    assert general.degeneracy == gap.degeneracy == 1
-
-
-@pytest.mark.parametrize(
-    ("spins", "field", "coupling"), [(1, 0.3, 0.5), (2, 1.0, 0.0), (3, 0.0, 0.4), (6, 0.5, -0.2), (7, 0.3, 0.5)]
-)
-def test_the_symmetric_form_has_all_levels_of_the_general_one(spins, field, coupling):
-    signs = np.random.default_rng(spins).choice([-1.0, 1.0], size=spins)
-    couplings = coupling * (1 - np.eye(spins)) * np.outer(signs, signs)
-    ising = Ising(field * signs, couplings)
-    symmetric, general = spectrum._spectrum(ising), spectrum._General(ising)
-    assert isinstance(symmetric, spectrum._Uniform)
-    assert symmetric.degeneracy == general.degeneracy
-    for s in (0.0, 0.4, 1.0):
-        every = (1 - s, s, 2**spins)
-        np.testing.assert_allclose(symmetric.lowest(*every), general.lowest(*every), atol=1e-12)
-        assert symmetric.gap(1 - s, s) == pytest.approx(general.gap(1 - s, s), abs=1e-12)
-
-
-def test_a_row_of_binary_inputs_is_symmetric_however_wide():
-    generator = torch.Generator().manual_seed(0)
-    inputs = (2 * torch.randint(2, (1, 40), generator=generator) - 1).double()
-    (column,) = ising_columns(binary_map(inputs, torch.tensor([[0.3]], dtype=torch.float64)))
-    assert isinstance(spectrum._spectrum(column), spectrum._Uniform)
-    gap = spectral_gap(column, points=11)
-    # At scale 1 the target is what all spins together reach: one ground state, and z = x/n, h = 2/n, J = 2/n².
-    assert gap.degeneracy == 1
-    assert gap.final == pytest.approx(2 / 40 - 39 * 2 / 40**2)
-
-
 def test_ground_states_are_counted_and_the_gap_is_to_the_next_level():
     # Antiferromagnetic triangle: six ground states of eight.
     triangle = problem([0.0] * 3, [(0, 1, 1.0), (1, 2, 1.0), (0, 2, 1.0)])
@@ -152,11 +102,10 @@ def test_gaps_grow_with_the_problem_and_have_the_schedules_unit():
             lambda: ising_columns(QuboFamily.trusted(torch.eye(2), torch.full((2, 1), torch.inf), torch.zeros(1))),
             "finite",
         ),
-        (lambda: levels(random_problem(17)), "up to 16 spins, got 17"),
+        (lambda: levels(random_problem(11)), "up to 10 spins, got 11"),
         (lambda: spectral_gap(problem([0.0, 0.0])), "no gap"),
         (lambda: direct_sum([]), "at least one"),
         (lambda: levels(Ising(np.ones(2), np.zeros((3, 3)))), "shape"),
-        (lambda: levels(random_problem(11), points=3, count=200), "at most 96 levels"),
     ],
 )
 def test_what_has_no_spectrum_is_refused(action, message):

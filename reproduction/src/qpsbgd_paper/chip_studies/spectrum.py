@@ -1,25 +1,18 @@
 """Annealing schedules, the spectrum of an annealer's Hamiltonian on the way to a QUBO, and its smallest gap."""
 
-import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigvalsh_tridiagonal
 from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_matrix, diags
-from scipy.sparse.linalg import aslinearoperator, eigsh
 
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
 
-MOST_SPINS = 16  # the limit for problems without the symmetry that `levels` describes: 65,536 states
+MOST_SPINS = 10  # 1024 states
 
-_DENSE = 8  # spins up to which a dense eigensolver is faster
-_MOST_DENSE, _MOST_SPARSE = 10, 96  # most spins for the dense one, most levels for the sparse one
 _EQUAL = 1e-6  # of the problem's spread: families are often made in single precision
 
 
@@ -79,11 +72,9 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
 
         H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
 
-    D-Wave's convention. A problem whose fields are all ±h and whose couplings are J times the product of those signs,
-    as every QUBO of one row of ±1 inputs, commutes with the total spin: its spectrum comes from one small matrix per
-    total spin. Others have at most `MOST_SPINS`. `points` is a number of s from 0 to 1, or their values.
+    D-Wave's convention; at most `MOST_SPINS` spins. `points` is a number of s from 0 to 1, or their values.
     """
-    spectrum = _spectrum(ising)
+    spectrum = _Spectrum(ising)
     return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
 
 
@@ -98,8 +89,8 @@ def spectral_gap(
     columns, do not act on each other: the gap is the smallest of theirs at every s. Narrow crossings can be missed.
     """
     parts = [problem] if isinstance(problem, Ising) else list(problem)
-    spectra = [_spectrum(part) for part in parts]
-    if any(spectrum.degeneracy == spectrum.states for spectrum in spectra):
+    spectra = [_Spectrum(part) for part in parts]
+    if any(spectrum.degeneracy == len(spectrum.energies) for spectrum in spectra):
         raise ValueError("all spin vectors have the same energy, so there is no gap")
     grid = _grid(points)
 
@@ -115,130 +106,30 @@ def spectral_gap(
     return SpectralGap(smallest, position, final, math.prod(spectrum.degeneracy for spectrum in spectra), schedule.unit)
 
 
-class _General:
-    """The levels of any problem at given A and B, in the basis of all 2ⁿ spin vectors."""
+class _Spectrum:
+    """The levels of a problem at given A and B, in the basis of all 2ⁿ spin vectors."""
 
     def __init__(self, ising: Ising) -> None:
+        check_finite(ising)
         n = len(ising.fields)
         if n > MOST_SPINS:
             raise ValueError(f"spectra have up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns")
         # Spin i is bit n − 1 − i of a state's number: the first spin changes least often.
-        spins = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(np.float64)
-        self._spins = n
-        self._diagonal: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
-        self._sorted = np.sort(self._diagonal)
-        self.degeneracy, self.states = len(_ground_states(self._sorted)), 2**n
+        states = np.arange(2**n)
+        spins = 1 - 2 * ((states[:, None] >> np.arange(n)[::-1]) & 1).astype(np.float64)
+        self.energies: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
+        # Σ Xᵢ: 1 where two states differ in one spin.
+        self._flips: Array = np.isin(states[:, None] ^ states, 1 << np.arange(n)).astype(np.float64)
+        self.degeneracy = int((self.energies - self.energies.min() <= _EQUAL * np.ptp(self.energies)).sum())
 
     def lowest(self, transverse: float, weight: float, count: int) -> Array:
-        count = min(count, 2**self._spins)
         if transverse == 0:
-            return self._sorted[:count] * weight / 2
-        matrix = diags(self._diagonal * weight / 2) - transverse / 2 * self._flips
-        if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
-            return np.linalg.eigvalsh(matrix.toarray())[:count]
-        if count > _MOST_SPARSE:
-            raise ValueError(
-                f"at most {_MOST_SPARSE} levels of {self._spins} spins can be computed, but {count} are requested, or "
-                "needed to reach beyond the problem's ground states"
-            )
-        return _sparse(matrix, count)
-
-    @functools.cached_property
-    def _flips(self) -> csr_matrix:
-        """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
-        states = np.arange(2**self._spins)
-        others = states[:, None] ^ (1 << np.arange(self._spins))
-        return csr_matrix((np.ones(others.size), others.ravel(), self._spins * np.arange(len(states) + 1)))
+            return np.sort(self.energies)[:count] * weight / 2
+        return np.linalg.eigvalsh(np.diag(self.energies) * weight / 2 - transverse / 2 * self._flips)[:count]
 
     def gap(self, transverse: float, weight: float) -> float:
         lowest = self.lowest(transverse, weight, self.degeneracy + 1)
         return float(lowest[-1] - lowest[0])
-
-
-class _Uniform:
-    """The levels of n spins with one field h and one coupling J, at given A and B.
-
-    They come in blocks of total spin S = n/2 − r, tridiagonal in m = −S … S:
-
-    diagonal B/2 (2hm + J(2m² − n/2)),  beside it −A/2 √(S(S+1) − m(m+1)),  each block (n over r) − (n over r−1) times
-    """
-
-    def __init__(self, spins: int, field: float, coupling: float) -> None:
-        self._blocks: list[tuple[Array, Array, int]] = []
-        for r in range(spins // 2 + 1):
-            total = spins / 2 - r
-            m = np.arange(spins - 2 * r + 1) - total
-            beside = np.sqrt(total * (total + 1) - m[:-1] * m[1:])
-            times = math.comb(spins, r) - (math.comb(spins, r - 1) if r else 0)
-            self._blocks.append((2 * field * m + coupling * (2 * m**2 - spins / 2), beside, times))
-        # At the end all states with one m have one energy, whatever their total spin.
-        self.degeneracy = sum(math.comb(spins, int(up)) for up in _ground_states(self._blocks[0][0]))
-        self.states = 2**spins
-
-    def lowest(self, transverse: float, weight: float, count: int) -> Array:
-        values, times = self._levels(transverse, weight)
-        return np.array([*itertools.islice(itertools.chain(*map(itertools.repeat, values, times)), count)])
-
-    def gap(self, transverse: float, weight: float) -> float:
-        values, times = self._levels(transverse, weight)
-        below = itertools.accumulate(times)
-        return next(value for value, so_far in zip(values, below, strict=True) if so_far > self.degeneracy) - values[0]
-
-    def _levels(self, transverse: float, weight: float) -> tuple[list[float], list[int]]:
-        """All levels in order, and how often each occurs."""
-        levels: list[tuple[float, int]] = []
-        for diagonal, beside, times in self._blocks:
-            block = eigvalsh_tridiagonal(diagonal * weight / 2, -transverse / 2 * beside)
-            levels += [(value, times) for value in block.tolist()]
-        values, often = zip(*sorted(levels), strict=True)
-        return list(values), list(often)
-
-
-def _spectrum(ising: Ising) -> _General | _Uniform:
-    check_finite(ising)
-    uniform = _uniform(ising)
-    return _General(ising) if uniform is None else _Uniform(*uniform)
-
-
-def _uniform(ising: Ising) -> tuple[int, float, float] | None:
-    """n, h and J of the uniform problem that spin reversals turn this one into; None if they cannot."""
-    n = len(ising.fields)
-    signs = np.sign(ising.fields if ising.fields.any() else np.concatenate([[1.0], ising.couplings[0, 1:]]))
-    fields, couplings = ising.fields * signs, (ising.couplings * np.outer(signs, signs))[np.triu_indices(n, 1)]
-    largest = max(np.abs(fields).max(), np.abs(couplings).max(initial=0.0))
-    if not signs.all() or max(np.ptp(fields), np.ptp(couplings) if n > 1 else 0.0) > _EQUAL * largest:
-        return None
-    return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
-
-
-def _sparse(matrix: csr_matrix, count: int) -> Array:
-    """The lowest levels of a matrix, by Lanczos iterations.
-
-    They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
-    out of the way and the lowest of the rest is searched, until it is no lower than those.
-    """
-    size = matrix.shape[0]
-    generator = np.random.default_rng(0)
-    lift = 2 * float(abs(matrix).sum(0).max()) + 1.0
-
-    def solve(operator: Any, number: int) -> tuple[Array, Array]:
-        start = generator.standard_normal(size)
-        return eigsh(
-            operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
-        )
-
-    values, vectors = solve(matrix, count)
-    while True:
-        known = aslinearoperator(vectors)
-        more, beside = solve(aslinearoperator(matrix) + lift * (known @ known.T), 1)
-        values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
-        if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
-            return np.sort(values)[:count]
-
-
-def _ground_states(energies: Array) -> Array:
-    """Which energies are the least."""
-    return np.flatnonzero(energies - energies.min() <= _EQUAL * np.ptp(energies))
 
 
 def _grid(points: int | Array) -> Array:

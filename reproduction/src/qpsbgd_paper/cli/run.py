@@ -15,7 +15,7 @@ import typer
 from qpsbgd.cli.console import console, rich_table, say, show
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.paid import PAID
-from qpsbgd_qubo.files.atomic import check_folder
+from qpsbgd_qubo.files.atomic import check_folder, with_checksum
 from qpsbgd_qubo.options import read_options
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def demo(
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     experiments = [Tour(epochs=epochs), Digits(budgets=budgets, seeds=seeds, choosing_seeds=1)]
-    _check_page(out, option="--out")
     with _stoppable(), _processes(workers) as processes:
         summaries = _run(experiments, out=out, workers=processes, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
@@ -122,7 +121,6 @@ def report(
         Path | None, typer.Option("--out", "-o", help="Folder for page and figures; else that of the results.")
     ] = None,
     figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a report.html that is not a report.")] = False,
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""
     from qpsbgd_paper.report.rendering import KINDS
@@ -141,8 +139,6 @@ def report(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
             + (f" --out {results}" if results else "")
         )
-    if not force:
-        _check_page(out or folder, option="--force")
     _write_report(summaries, out or folder, kinds=kinds)
 
 
@@ -161,7 +157,7 @@ def read_summaries(folder: Path) -> list[Summary]:
         except ValueError:
             if name in known:
                 raise
-            continue  # a file of the user's, or an earlier result such as logreg.1.json
+            continue  # a file of the user's
         summaries.append(summary)
     return summaries
 
@@ -176,7 +172,7 @@ def _run(
     note: str = "",
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.result_files import is_damaged, write_result
+    from qpsbgd_paper.framework.result_files import write_bytes
     from qpsbgd_paper.report.tables import claims_table, main_tables
 
     check_folder(out)
@@ -196,11 +192,7 @@ def _run(
         summary["about"] = note + summary["about"]
         if command is not None:
             summary["command"] = command
-        path = out / f"{experiment.name}.json"
-        older = write_result(path, summary)
-        if older is not None:
-            which = "that is damaged" if is_damaged(older) else "with other numbers"
-            say(f"An earlier result {which} is kept as {older}")
+        write_bytes(out / f"{experiment.name}.json", with_checksum(summary))
         for table in main_tables(summary):
             console.print(rich_table(table.title, table.head, table.rows, best=table.best))
         if summary.get("headline"):
@@ -251,16 +243,6 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     target = out / "report.html"
     write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO, drawn=drawn).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
-
-
-def _check_page(folder: Path, *, option: str) -> None:
-    """Raise FileExistsError where a page would replace one that is not a report."""
-    from qpsbgd_paper.report.page import MARK
-
-    target = folder / "report.html"
-    if target.exists() and MARK.encode() not in target.read_bytes()[:1000]:
-        change = "overwrite it with --force" if option == "--force" else f"choose another folder with {option}"
-        raise FileExistsError(f"{target} is there already, and is not a report of qpsbgd: {change}")
 
 
 def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:

@@ -1,7 +1,6 @@
 """Results as files, complete or not at all: JSON under a checksum, with what they were made with."""
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -12,9 +11,7 @@ from typing import Any
 
 import torch
 
-from qpsbgd_qubo.files.atomic import with_checksum, without_checksum, writing
-
-_NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
+from qpsbgd_qubo.files.atomic import writing
 
 
 def as_json(value: Any) -> Any:
@@ -36,29 +33,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path) as file:
         file.write(content)
-
-
-def write_result(path: Path, content: dict[str, Any]) -> Path | None:
-    """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
-    older: Path | None = None
-    if path.exists():
-        before = {} if is_damaged(path) else without_checksum(path.read_bytes())
-        after = json.loads(json.dumps(content))
-        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
-            names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
-            older = next(name for name in names if not name.exists())
-            path.rename(older)
-    write_bytes(path, with_checksum(content))
-    return older
-
-
-def is_damaged(path: Path) -> bool:
-    """Whether a result's file is not as `write_result` wrote it."""
-    try:
-        without_checksum(path.read_bytes())
-    except ValueError:
-        return True
-    return False
 
 
 def environment() -> dict[str, str]:

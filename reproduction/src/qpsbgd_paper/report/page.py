@@ -21,9 +21,6 @@ from qpsbgd_paper.report.tables import (
     tests_of,
 )
 
-MARK = '<meta name="generator" content="qpsbgd report">'
-"""In every page, and by which `qpsbgd report` knows one that it may replace."""
-
 
 def page(
     summaries: Sequence[Summary], *, title: str, intro: str = "", drawn: Sequence[Mapping[str, Picture]] | None = None
