@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qpsbgd import QPSBGD, binarize
+from qpsbgd import QPSBGD
 from qpsbgd.deploy import pack, to_c
 from qpsbgd.nn import BinaryLinear, sign
 from qpsbgd.qubo import QuboFamily
@@ -51,8 +51,6 @@ def look(*, hidden: int, epochs: int, seed: int) -> Result:
     with torch.inference_mode():
         answers = model(held).argmax(1)
         weights = first.binary_weight.reshape(-1, 8, 8)
-    confusion = torch.zeros(10, 10, dtype=torch.int64)
-    confusion.index_put_((held_targets, answers), torch.tensor(1), accumulate=True)
     floats = float_network([64, hidden, 10], epochs=epochs)
     return {
         "training_seconds": seconds,
@@ -63,10 +61,8 @@ def look(*, hidden: int, epochs: int, seed: int) -> Result:
             for pixels, answer, target in zip(held[:SHOWN_DIGITS], answers, held_targets, strict=False)
         ],
         "weights": weights[:SHOWN_UNITS].int().tolist(),
-        "confusion": confusion.tolist(),
         "neuron": neurons[0],
         "use": in_use(model, floats, held),
-        "float": binarize_forms(hidden=hidden, epochs=epochs),
     }
 
 
@@ -141,24 +137,6 @@ def float_network(widths: Sequence[int], *, epochs: int) -> nn.Sequential:
     return model.eval()
 
 
-def binarize_forms(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
-    """The accuracy of a float network as it is and with one or two bits per weight, without more training."""
-    (inputs, _), (held, held_targets) = split_digits("test")
-    model = float_network([64, hidden, hidden, 10], epochs=epochs)
-    forms = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
-    for form, options in (
-        ("signs, scale fitted", {"solver": "rounding"}),
-        ("error feedback (GPTQ)", {"solver": "feedback"}),
-        ("QUBOs, one bit", {}),
-        ("QUBOs, two bits", {"bits": 2}),
-    ):
-        begun = time.perf_counter()
-        binary, _ = binarize(model, [inputs], first=True, last=True, **options)
-        seconds = time.perf_counter() - begun
-        forms.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
-    return forms
-
-
 def _digits_figure(digits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     def words(digit: Mapping[str, Any]) -> str:
         wrong = "" if digit["answer"] == digit["target"] else f", is {digit['target']}"
@@ -211,15 +189,6 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
     return {**text, **look, "panels": [{"title": title, "values": values} for title, values in panels.items()]}
 
 
-def _confusion_figure(result: Mapping[str, Any]) -> dict[str, Any]:
-    counts = result["confusion"]
-    caption = "Rows: the digit; columns: the answer; 360 digits that were not trained on."
-    look = {"kind": "matrices", "colours": "rising", "colour_label": "digits", "width": 4.8, "height": 4.0}
-    panel = {"title": "", "values": counts, "text": [[str(n) if n else "" for n in row] for row in counts]}
-    text = {"name": "confusion", "title": "What it confuses", "caption": caption}
-    return {**text, **look, "ticks": [str(digit) for digit in range(10)], "panels": [panel]}
-
-
 def _use_table(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     def words(microseconds: float | None) -> str:
         return "no C compiler here" if microseconds is None else f"{microseconds:.1f}"
@@ -231,20 +200,9 @@ def _use_table(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _float_table(forms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "title": "A float network 64-128-128-10 made binary without training",
-        "head": ["weights", "test accuracy", "seconds"],
-        "body": [
-            [row["form"], f"{row['accuracy']:.3f}", "" if row["seconds"] is None else f"{row['seconds']:.2f}"]
-            for row in forms
-        ],
-    }
-
-
 @dataclass(frozen=True)
 class Tour(Study):
-    """64 → 128 → 10 on scikit-learn's digits, trained, looked at, exported; and a float network made binary."""
+    """64 → 128 → 10 on scikit-learn's digits, trained, looked at and exported."""
 
     name = "tour"
     title = "One network, from training to one bit per weight"
@@ -283,8 +241,7 @@ class Tour(Study):
                 _digits_figure(result["digits"]),
                 _weights_figure(result),
                 _neuron_figure(result["neuron"]),
-                _confusion_figure(result),
             ],
-            "tables": [_use_table(result["use"]), _float_table(result["float"])],
+            "tables": [_use_table(result["use"])],
             "claims": [],
         }
