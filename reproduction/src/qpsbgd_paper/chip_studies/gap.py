@@ -50,8 +50,6 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     for unit, columns, schedule in (("chip", chip, LINEAR), ("own", plain, LINEAR), ("GHz", chip, ADVANTAGE)):
         gap = spectral_gap(columns, schedule=schedule, points=41)
         gaps[unit] = vars(gap) | {"degeneracy": str(gap.degeneracy)}
-        if unit == "own" and inputs * neurons <= 6 and neurons > 1:
-            gaps[unit]["whole"] = spectral_gap(direct_sum(columns), schedule=schedule, points=41).smallest
     result: Result = {"gaps": gaps, "gradient": record.output_grads.abs().max().item()}
     if inputs == 3 and neurons <= 2 and not seed:
         whole, grid = direct_sum(plain), np.linspace(0, 1, 101)
@@ -133,21 +131,18 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.2g} – {max(values):.2g})"
 
 
-def _neuron_table(
-    values: Mapping[tuple[str, str, str], list[float]], counted: Mapping[tuple[str, str, str], list[float]]
-) -> dict[str, Any]:
+def _neuron_table(values: Mapping[tuple[str, str, str], list[float]]) -> dict[str, Any]:
     numbers = sorted({int(neurons) for _, neurons, _ in values})
     body = []
     for setting in dict.fromkeys(key[0] for key in values):
         for unit, words in UNITS.items():
             gaps = {number: values[setting, str(number), unit] for number in numbers}
             covers = all(min(gaps[number]) <= PAPER[number] <= max(gaps[number]) for number in PAPER)
-            whole = counted.get((setting, "2", unit))
             cells = [_spread(gaps[number]) for number in numbers]
             named = setting.replace("literal", "as printed").replace("1.0", "scale 1")
-            body.append([named, words, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
+            body.append([named, words, *cells, "yes" if covers else "no"])
     columns = [f"{number} neuron{'s' * (number > 1)}" for number in numbers]
-    head = ["scale and gain", "unit", *columns, "2 neurons, levels in order", "0.03 and 0.01 in range?"]
+    head = ["scale and gain", "unit", *columns, "0.03 and 0.01 in range?"]
     return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
 
 
@@ -233,16 +228,13 @@ class Gap(Study):
         runs = list(zip(self.jobs(), results, strict=True))
         small = [(job, result) for job, result in runs if job["inputs"] == 3]
         values: dict[tuple[str, str, str], list[float]] = {}
-        counted: dict[tuple[str, str, str], list[float]] = {}
         for job, result in small:
             for unit in UNITS:
                 key = (f"{job['scale']}, gain {job['gain']}", f"{job['neurons']}", unit)
                 values.setdefault(key, []).append(result["gaps"][unit]["smallest"])
-                if "whole" in result["gaps"][unit]:
-                    counted.setdefault(key, []).append(result["gaps"][unit]["whole"])
         widths = _by_width([run for run in runs if run[0]["neurons"] == 1 and run[0]["gain"] == "1/√n"])
         return {
             "figures": [_level_figure(small), _width_figure(widths)],
-            "tables": [_neuron_table(values, counted), _width_table(widths)],
+            "tables": [_neuron_table(values), _width_table(widths)],
             "claims": [*_neuron_claims(values), *_width_claims(widths)],
         }
