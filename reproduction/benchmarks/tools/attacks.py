@@ -6,9 +6,9 @@
 
 An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
 raised and nothing has changed. One thread, since OpenMP itself ends a process in which it cannot start threads. Writes
-reproduction/results/attacks.json. Of the trials there, those with packed files were made by attacks_on_files.py of
-commit d83c8907 (packages/qpsbgd/tests/test_readers.py tries fewer such files), and those of installations, homes,
-locales and promised sizes by attacks.py of commit af1c5b87.
+reproduction/results/attacks.json. The other trials there were made by attacks.py of commit af1c5b87, those with packed
+files by attacks_on_files.py of commit d83c8907; tests make fewer of the same kind (test_budget.py, test_replay.py,
+test_readers.py).
 """
 
 import argparse
@@ -20,7 +20,6 @@ import os
 import random
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,7 @@ from qpsbgd import QPSBGD, Checkpoint, QuboDescent, binarize
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
-from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, RecordingError
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.files.atomic import without_checksum
@@ -275,64 +274,6 @@ def _until_full(disk):
     return True  # the disk was large enough
 
 
-def held_files(source, trials):
-    """The same while another process holds its ledger or recording for up to a second at a time: it waits"""
-    with tempfile.TemporaryDirectory() as place:
-        expected = in_fork(_chip_run, Path(place) / "whole")
-        for trial in range(trials):
-            folder = Path(place) / str(trial)
-            child = FORKS.Process(target=_hold, args=(folder, source.randrange(2**32)), daemon=True)
-            child.start()
-            end = in_fork(_chip_run, folder)
-            child.kill()
-            child.join()
-            yield end == expected
-
-
-def _hold(folder, seed):
-    source = random.Random(seed)
-    while True:
-        path = folder / source.choice(("qpu.ledger", "run.rec"))
-        with contextlib.suppress(sqlite3.Error):
-            connection = sqlite3.connect(f"file:{path}?mode=rw", uri=True)
-            connection.execute("BEGIN EXCLUSIVE")
-            time.sleep(source.random())
-            connection.close()
-        time.sleep(0.05)
-
-
-def cut_files(source, trials):
-    """Ledgers and recordings that are cut, or hold a page of noise: an error that names the file, or the same count"""
-    with tempfile.TemporaryDirectory() as place:
-        in_fork(_chip_run, Path(place) / "whole")
-        for trial in range(trials):
-            yield in_fork(_cut, Path(place) / "whole", source.randrange(2**32), trial % 2 == 0) is True
-
-
-def _cut(folder, seed, cut):
-    source = random.Random(seed)
-    name = source.choice(("qpu.ledger", "run.rec"))
-    content, path = (folder / name).read_bytes(), folder / f"damaged {name}"
-    if cut:
-        path.write_bytes(content[: source.randrange(1, len(content))])
-    else:
-        page = 4096 * source.randrange(len(content) // 4096)
-        path.write_bytes(content[:page] + source.randbytes(4096) + content[page + 4096 :])
-    count = _in_ledger if name == "qpu.ledger" else _in_recording
-    try:
-        return count(path) == count(folder / name)
-    except (ValueError, RecordingError) as error:
-        return str(path) in str(error)
-
-
-def _in_ledger(path):
-    return Ledger(path).submissions, Ledger(path).qpu_seconds
-
-
-def _in_recording(path):
-    return len(Recording(path)), Recording(path).qpu_seconds
-
-
 def networks(source, trials):
     """Random networks of binary and real layers: packed, as C and as ONNX they give torch's outputs"""
     onnxruntime.set_default_logger_severity(3)
@@ -344,7 +285,7 @@ def networks(source, trials):
 
 
 ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 20, full_disks: 20}
-ATTACKS |= {held_files: 5, cut_files: 400, networks: 300}
+ATTACKS |= {networks: 300}
 """How many trials."""
 
 

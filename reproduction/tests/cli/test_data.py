@@ -58,12 +58,6 @@ def test_check_lists_what_is_missing_or_wrong_and_fails(published_folder):
     assert "2 of 3 files are missing or wrong" in result.stdout
 
 
-def test_a_failed_download_is_an_error_that_names_the_file(published_folder, cache):
-    (published_folder / "other/three").unlink()
-    result = run("fetch", "other")
-    assert isinstance(result.exception, OSError) and f"put it at {cache / 'other/three'}" in str(result.exception)
-
-
 @pytest.mark.parametrize("command", ["fetch", "check"])
 def test_an_unknown_data_set_is_refused_with_the_known_ones(command):
     result = run(command, "tyo")

@@ -246,22 +246,6 @@ def _proposition(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, An
     return {"title": title, "head": ["n", "m", "random Jacobian", "orthogonal rows"], "body": body}
 
 
-def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    panels = []
-    for function in FUNCTIONS:
-        lines = []
-        for colour, (form, words) in enumerate(FORMS.items()):
-            existing = [_exist(pairs, n=n, m=m, function=function, form=form) for n, m in sizes]
-            shares = [float(np.mean(each)) for each in existing]
-            look = {"label": words, "colour": colour, "style": "points"}
-            lines.append({"x": list(range(len(sizes))), "y": shares, **look})
-        axes = {"x_label": "size, in the order of the table", "y_label": "share of problems"}
-        panels.append({"title": function, **axes, "lines": lines})
-    caption = "Sizes (n, m): " + ", ".join(f"({n}, {m})" for n, m in sizes) + "."
-    text = {"title": "Problems that have a fixed point", "caption": caption}
-    return {"name": "existence", **text, "kind": "lines", "panels": panels, "columns": 2}
-
-
 def _claims(pairs: Pairs) -> list[Judged]:
     claims = []
     for form, words in FORMS.items():
@@ -328,7 +312,7 @@ class FixedPointStudy(Study):
     def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         pairs = list(zip(self.jobs(), results, strict=True))
         return {
-            "figures": [_figure(pairs, self.sizes)],
+            "figures": [],
             "tables": [_walk_table(pairs), _existence(pairs, self.sizes), _proposition(pairs, self.sizes)],
             "claims": _claims(pairs),
         }
