@@ -4,10 +4,6 @@ Where other processes take their share, solvers that look at the clock get a lim
 measured, and are run again with another one if they had more than a tenth too much or too little.
 """
 
-import os
-import resource
-import subprocess
-import tempfile
 import time
 from functools import partial
 
@@ -109,27 +105,6 @@ def gurobi(problem, model, seconds):
     return with_cpu_time(partial(peers.gurobi(seconds * stretch()), model))
 
 
-def mqlib(heuristic, problem, model, seconds):
-    """One run of a heuristic of MQLib's program, which the variable MQLIB names; it counts its time after reading."""
-    n, (rows, columns, couplings) = problem.num_spins, problem.edges()
-    sums = np.bincount(rows, couplings, n) + np.bincount(columns, couplings, n)
-    # Maximise Σ q_ii x_i + 2 Σ_{i<j} q_ij x_i x_j with spins 2 x − 1.
-    entries = [(i + 1, i + 1, value) for i, value in enumerate(2 * sums - 2 * problem.linear)]
-    entries += zip((rows + 1).tolist(), (columns + 1).tolist(), (-2 * couplings).tolist(), strict=True)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(f"{n} {len(entries)}\n" + "".join(f"{i} {j} {value:g}\n" for i, j, value in entries))
-        file.flush()
-
-        def solve(limit):
-            begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            options = ["-h", heuristic, "-fQ", file.name, "-r", f"{limit}", "-s", "0", "-ps", "-nv"]
-            text = subprocess.run([os.environ["MQLIB"], *options], check=True, capture_output=True, text=True).stdout
-            taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
-            return 2 * np.array(text.split("Solution:")[1].split(), dtype=float) - 1, taken
-
-        return by_clock(solve, seconds)
-
-
 SOLVERS = {
     "auto": auto,
     "dwave SA": partial(annealer, SimulatedAnnealingSampler(), 10_000),
@@ -138,6 +113,4 @@ SOLVERS = {
     "simulated-bifurcation": bifurcation,
     "gurobi": gurobi,
 }
-if "MQLIB" in os.environ:
-    SOLVERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
 """Functions of a problem, its dimod model and seconds, which return spins and the seconds that they took."""
