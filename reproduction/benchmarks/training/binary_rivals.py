@@ -31,9 +31,13 @@ TURNS = 100
 """Of double binary factorisation; its authors make 260, which lose 3 % less energy of a random matrix."""
 
 
+def damped(H, share=DAMPING):
+    return H + share * H.diagonal().mean() * torch.eye(len(H)).to(H)
+
+
 def inverse_factor(H):
     """The upper Cholesky factor of H⁻¹, H damped as in GPTQ."""
-    H = H + DAMPING * H.diagonal().mean() * torch.eye(len(H), dtype=H.dtype)
+    H = damped(H)
     return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(H)), upper=True)
 
 
@@ -78,7 +82,7 @@ def salient_columns(x):
 def size_groups(x, where, order, beside):
     """The entries of a mask, those below and those above the size at which two groups lose least."""
     sizes = torch.quantile(
-        x.abs()[where] if order > 1 else (x * where).abs().flatten(), torch.linspace(0.1, 0.9, 81, dtype=x.dtype)
+        x.abs()[where] if order > 1 else (x * where).abs().flatten(), torch.linspace(0.1, 0.9, 81).to(x)
     )
     pairs = [(where & (x.abs() < size), where & (x.abs() >= size)) for size in sizes]
     return min(pairs, key=lambda pair: error(x, residual(x, pair[0], order) + residual(x, pair[1], order) + beside))
@@ -115,7 +119,7 @@ def alternating(x, mask, order, turns=15):
             columns[k] = (along * rest).sum(0, keepdim=True) / (along.square().sum(0, keepdim=True) + 1e-8)
         if order == 2:
             first, second = (r * c for r, c in zip(rows, columns, strict=True))
-            signs = torch.tensor([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)], dtype=x.dtype)
+            signs = x.new_tensor([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)])
             levels = signs[:, 0, None, None] * first + signs[:, 1, None, None] * second
             nearest = signs[(levels - x).abs().argmin(0)]
             planes = [nearest[..., 0], nearest[..., 1]]
@@ -140,7 +144,7 @@ def arb_rc(W, H, bits=1, output_norms=None):
 
 def rank_one(W, steps=5):
     """sign(W) times the best matrix of rank one for |W|."""
-    right = torch.ones(W.shape[1], dtype=W.dtype)
+    right = W.new_ones(W.shape[1])
     for _ in range(steps):
         left = W.abs() @ right
         left = left / left.norm().clamp(min=1e-30)
@@ -150,8 +154,7 @@ def rank_one(W, steps=5):
 
 def other_half(A, W, Z, U, start, steps=3):
     """B = scaled signs with A B near W, by the method of multipliers from where it stood."""
-    size, unit = A.T @ A, torch.eye(A.shape[1], dtype=A.dtype)
-    size = size + 0.03 * size.diagonal().mean() * unit
+    size, unit = damped(A.T @ A, 0.03), torch.eye(A.shape[1]).to(A)
     B, inverse = torch.linalg.solve(size + start * unit, A.T @ W + start * (Z - U)), torch.linalg.inv(size + unit)
     for step in range(steps):
         Z = rank_one(B + U)
@@ -207,7 +210,7 @@ def double_factors(W, H, bits, output_norms, turns=TURNS):
     wanted = left * W * right
     wanted = wanted / (unit := wanted.square().mean().sqrt())
     draw = torch.Generator().manual_seed(0)
-    A, B = (torch.randn(shape, dtype=W.dtype, generator=draw) for shape in ((m, k), (k, n)))
+    A, B = (torch.randn(shape, dtype=W.dtype, generator=draw).to(W) for shape in ((m, k), (k, n)))
     UA, UB = torch.zeros_like(A), torch.zeros_like(B)
     for turn in range(turns):
         start = min(1.0, turn / (turns - 3)) ** 3
@@ -228,8 +231,8 @@ def double_family(W, H, bits=1, output_norms=None, sweeps=3, rounds=10):
     S₁: columns of a family with the quadratic part S̃₂ H S̃₂ᵀ. S₂: row by row, D_b H D_b for all of them.
     """
     factors = double_factors(W, H, bits, output_norms)
-    H = H + DAMPING * H.diagonal().mean() * torch.eye(len(H), dtype=H.dtype)
-    draw = torch.Generator().manual_seed(0)
+    H = damped(H)
+    draw = torch.Generator(H.device).manual_seed(0)
 
     def energy():
         rest = W - factors.product()
@@ -237,8 +240,7 @@ def double_family(W, H, bits=1, output_norms=None, sweeps=3, rounds=10):
 
     best, lost = copy.deepcopy(factors), energy()
     for _ in range(sweeps):
-        metric = factors.inner @ H @ factors.inner.T
-        metric = metric + 1e-3 * metric.diagonal().mean() * torch.eye(len(metric), dtype=H.dtype)
+        metric = damped(factors.inner @ H @ factors.inner.T, 1e-3)
         weights = torch.linalg.solve(metric, factors.inner @ H @ W.T)
         fit = Fit(metric, weights, factors.first.T[None], factors.a[None])
         fit.search(Effort("kicks", rounds, draw))
@@ -252,7 +254,7 @@ def double_family(W, H, bits=1, output_norms=None, sweeps=3, rounds=10):
             target = (factors.b * (H @ wanted))[:, None]
             scale = factors.c[row : row + 1].abs()
             spins = sign(factors.c[row]) * factors.second[row][:, None]
-            spins = search.lowered(target, spins, scale, rounds=rounds, fixed=False)
+            spins = search.lowered(target, spins, scale, rounds=rounds)
             factors.second[row] = spins[:, 0]
             factors.c[row] = (spins * target).sum() / (spins * (scaled @ spins)).sum()
             rest -= torch.outer(outer[:, row], factors.c[row] * factors.second[row] * factors.b)

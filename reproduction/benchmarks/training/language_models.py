@@ -1,13 +1,14 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [subject=llama | part=trained | part=layers]
+    python benchmarks/training/language_models.py [subject=llama | subject=gpt | part=trained | part=layers]
 
 writes results/language_models.json.
 
-1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py), on the Llama of
-tiny_llama.py and a character GPT that is trained here; all linear layers but the head. Stored bits per weight count
-everything: signs, masks, and scales, means and biases in 16 bits. Rivals as published, fitted to a layer's own
-outputs, and with our targets, the float network's outputs. Calibration on 32 windows of 256, the same ones for all.
+1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py) and other forms found by
+our search (binary_forms.py), on the Llama of tiny_llama.py and the character GPT of binarize.py; all linear layers but
+the head. Stored bits per weight count everything: signs, masks, and scales, means and biases in 16 bits. Rivals as
+published, fitted to a layer's own outputs, and with our targets, the float network's outputs. Calibration on 32 windows
+of 256, the same ones for all.
 2. `part=trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
    with labels, by QP-SBGD and straight-through AdamW at several rates.
 3. `part=layers`: the share of output energy that single layers of the Llama lose at equal stored bits by the search, by
@@ -27,7 +28,9 @@ from pathlib import Path
 
 import torch
 from benchmarks.study import study
-from benchmarks.training.binarize import BY_TARGETS, chosen_layers
+from benchmarks.training import binary_forms
+from benchmarks.training.binarize import SUBJECTS as NETWORKS
+from benchmarks.training.binarize import chosen_layers
 from benchmarks.training.binary_rivals import NUMBER, arb_rc, billm, double_binary, double_family
 from benchmarks.training.tiny_llama import Stories
 from benchmarks.training.training_parts import clock
@@ -44,11 +47,17 @@ from qpsbgd_paper.framework.training import fit
 
 SUBJECTS = {
     "llama": Stories("llama", "Llama of 260,000 parameters", "loss"),
-    "small-gpt": BY_TARGETS["small-gpt"],
+    "gpt": NETWORKS["gpt"],
 }
 SIZE, STEPS, BATCH = 32, 100, 8
 """Calibration windows; steps of training, and windows in each."""
 RIVALS = {"BiLLM": billm, "ARB-LLM": arb_rc, "double binary": double_binary, "double binary, families": double_family}
+FORMS = {
+    "no bias": binary_forms.plain,
+    "groups of 128": binary_forms.grouped,
+    "second vector for 10 %": binary_forms.salient,
+    "scales per input": binary_forms.input_scales,
+}
 GPTQ = {"solver": "feedback", "targets": "own", "bias": False}
 OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}}
 
@@ -89,13 +98,15 @@ def approximate_layers(model, batches, names, rival, *, bits, norms, targets):
             for number in range(len(data)):
                 seen = passes.seen(layer, number, sums=targets)
                 wanted = reference.targets(layers[layer], number, seen).flatten(0, -2) if targets else None
+                if wanted is not None and layer.bias is not None:
+                    wanted = wanted - layer.bias
                 moments.add(seen.x.flatten(0, -2), wanted)
             metric, weights = moments.metric(centred=False), layer.weight.double().T[None]
             if targets:
                 weights = target_weights(metric, moments.cross(centred=False), weights)
             close, more = rival(weights[0].T, metric[0], bits, norms[layers[layer]])
             layer.weight.copy_(close)
-            stored += more
+            stored += more + NUMBER * (0 if layer.bias is None else layer.bias.numel())
     return model, stored
 
 
@@ -139,7 +150,7 @@ def approximation(job):
         wanted, targets = job["bits"], job["targets"] == "float"
         norms = output_norms(model, batches, names)
         made, stored = approximate_layers(
-            model, batches, names, RIVALS[job["method"]], bits=wanted, norms=norms, targets=targets
+            model, batches, names, (RIVALS | FORMS)[job["method"]], bits=wanted, norms=norms, targets=targets
         )
     spent, memory = clock() - start, peak_memory() - before
     return {"job": job, **subject.scores(made), "stored": stored / weights, "seconds": spent, "memory": memory}
@@ -182,16 +193,17 @@ def trainings():
 
 def jobs():
     """Ours at one to three bits, BiLLM and ARB-LLM as they are, double binary factorisation near our stored bits."""
-    for name, near in (("llama", (1.5, 2.75)), ("small-gpt", (1.25, 2.375))):
+    for name, near in (("llama", (1.5, 2.75)), ("gpt", (1.07, 2.11))):
         shared = {"subject": name, "seed": 0}
         yield {**shared, "method": "float", "bits": 32}
         yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
         for targets in ("own", "float"):
             yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
             yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in near)
-        equal = (1.424, 2.636) if name == "llama" else near
-        form = {**shared, "method": "double binary, families", "targets": "float"}
-        yield from ({**form, "bits": bits} for bits in equal)
+        forms = [form for form in FORMS if name == "gpt" or form != "groups of 128"]  # narrower than a group
+        yield from ({**shared, "method": f, "bits": b, "targets": "float"} for b in (1, 2) for f in forms)
+    form = {**shared, "subject": "llama", "method": "double binary, families", "targets": "float"}
+    yield from ({**form, "bits": bits} for bits in (1.424, 2.636))
 
 
 def layer_job(job):

@@ -36,10 +36,8 @@ def test_a_layer_whose_system_cannot_fit_is_named_with_what_to_do(monkeypatch, p
     assert layer.tape is None
 
 
-def test_a_layer_that_cannot_be_binarised_in_one_piece_is_named_with_what_to_do(monkeypatch):
+def test_a_layer_too_wide_to_be_binarised_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 1.5e9)
     model = nn.Sequential(nn.Linear(9_000, 1))
-    with pytest.raises(
-        MemoryError, match=r"^0: the moments of 9000 inputs needs 1.94 GB.*set `most_inputs`, which is 9000"
-    ):
-        binarize(model, [torch.randn(2, 9_000)], layers=["0"], most_inputs=9_000, solver="rounding")
+    with pytest.raises(MemoryError, match=r"^0: the moments of 9000 inputs needs 3.89 GB.*leave it out of `layers`"):
+        binarize(model, [torch.randn(2, 9_000)], layers=["0"], solver="rounding")

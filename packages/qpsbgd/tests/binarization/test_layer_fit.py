@@ -6,7 +6,6 @@ from qpsbgd import binarize
 from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted
 from qpsbgd.binarization.layer_run import Options
 from qpsbgd.binarization.planes import Effort, Fit
-from qpsbgd.binarization.wide_layers import WideLayer
 
 
 def effort(solver="kicks"):
@@ -58,11 +57,6 @@ def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(s
     torch.testing.assert_close(found.scales, torch.tensor([[2.0, 2.0]]).double())
     torch.testing.assert_close(found.margins[0], weights[0].abs())
     assert set(found.lost.values()) == {0.0}
-    rows = lambda targets: iter([(torch.zeros(9, 3), None)])  # noqa: E731
-    for centred in (False, True):
-        wide = WideLayer(rows, weights, bits=1, most_inputs=2, centred=centred).fitted(effort(solver))
-        assert torch.equal(wide.planes, found.planes) and set(wide.lost.values()) == {0.0}
-        torch.testing.assert_close(wide.scales, found.scales)
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -84,8 +78,8 @@ def test_a_latent_weight_is_as_large_as_its_flip_costs(kept):
 
 
 def options(**changed):
-    given = {"bits": 1, "solver": "kicks", "rounds": 4, "targets": "own", "most_inputs": 9, "bias": True, "norms": True}
-    return Options(**given | {"rows": None, "progress": False} | changed)
+    given = {"bits": 1, "solver": "kicks", "rounds": 4, "targets": "own", "bias": True, "rows": None, "progress": False}
+    return Options(**given | changed)
 
 
 def test_options_are_checked_at_their_bounds():
@@ -94,8 +88,6 @@ def test_options_are_checked_at_their_bounds():
             options(bits=bits)
     for bits in (1, 8, {"a": 1, "b": 8}, {}):
         assert options(bits=bits).bits_of("b") == (bits if isinstance(bits, int) else bits.get("b", 1))
-    with pytest.raises(ValueError, match="most_inputs must be an integer of at least 1"):
-        options(most_inputs=0)
     with pytest.raises(ValueError, match="rounds must be an integer of at least 0"):
         options(rounds=-1)
-    assert options(most_inputs=1, rounds=0).solver == "kicks" and not isinstance(options(solver="exact").solver, str)
+    assert options(rounds=0).solver == "kicks" and not isinstance(options(solver="exact").solver, str)

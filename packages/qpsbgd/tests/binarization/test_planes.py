@@ -131,32 +131,6 @@ def test_weights_that_are_all_zero_stay_so():
     assert fit.scales.isfinite().all() and fit.margins().isfinite().all()
 
 
-def test_with_fixed_scales_the_search_finds_the_best_spins_of_small_layers():
-    metric, weights = metric_and_weights(n=8, m=40)
-    scales = torch.linspace(0.1, 2, 40, dtype=torch.float64)
-    search = PlaneSearch(metric, torch.Generator().manual_seed(0))
-    spins = search.lowered(metric @ weights, torch.ones_like(weights), scales, rounds=20, fixed=True)
-    every = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=8)), dtype=torch.float64).T
-
-    def energies(spins):
-        rest = weights - scales * spins
-        return (rest * (metric @ rest)).sum(0)
-
-    best = torch.stack([energies(one[:, None]) for one in every.T]).amin(0)
-    torch.testing.assert_close(energies(spins), best)
-
-
-def test_planes_whose_scales_are_fixed_get_no_worse_and_keep_their_scales():
-    metric, weights = metric_and_weights(n=8, m=40)
-    start = Fit.rounded(metric, weights, bits=1)
-    fit = Fit(metric, weights, start.planes, 3 * start.scales, fixed=True)
-    before, scales = fit.errors(), fit.scales.clone()
-    fit.search(effort())
-    assert torch.equal(fit.scales, scales)
-    assert (fit.errors() <= before * (1 + 1e-6)).all()
-    assert fit.margins().min() > -1e-5  # a local minimum, in single precision
-
-
 def test_on_another_device_a_plane_is_kicked_and_searched_as_on_the_cpu():
     metric, weights = metric_and_weights(n=20)
     target, spins = (metric @ weights).T.float().contiguous(), torch.sign(weights).T.float().contiguous()

@@ -36,9 +36,7 @@ def binarize(
     solver: str | Solver = "kicks",
     rounds: int = 40,
     targets: Literal["own", "float"] = "float",
-    most_inputs: int = 4096,
     bias: bool = True,
-    norms: bool = True,
     rows: Callable[[Any], Tensor | None] | None = None,
     seed: int = 0,
     copy: bool = True,
@@ -50,7 +48,7 @@ def binarize(
     before it. The weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least;
     see `qpsbgd.binarization.planes` for the search. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, the weights of nn.LSTM, nn.GRU and nn.RNN, torch_geometric's Linear and
-    transformers' Conv1D and experts are replaced; everything else stays, but see `targets` and `norms`. Calibration
+    transformers' Conv1D and experts are replaced; everything else stays, but see `targets`. Calibration
     runs in evaluation mode and in the model's own precision.
 
     `QPSBGD` can train the result: the size of a latent weight reflects the cost of flipping its sign.
@@ -74,12 +72,9 @@ def binarize(
         targets: "float" fits a layer to its outputs in the float network, and corrects errors in terms that are added
             to them, so that errors of earlier layers are compensated; real-valued layers after binary ones are refitted
             too. It takes a copy of the model and a second pass, and leaves norms unchanged. "own" fits a layer to the
-            outputs of its real weights on its inputs in the binary network. Layers that stay real-valued and are wider
-            than `most_inputs` are not refitted.
-        most_inputs: Layers with more inputs per output are cut into blocks of at most this many, one after
-            the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
+            outputs of its real weights on its inputs in the binary network, and re-estimates batch norms after binary
+            layers.
         bias: Let a layer's bias absorb the mean error, and give a bias to layers without one.
-        norms: Re-estimate the statistics of batch norms after binary layers, with `targets="own"`.
         rows: A function that returns a mask (B, T) of the tokens that count in a batch, or None.
         seed: Seed of the kicks.
         copy: Return a copy. False changes the model itself, once everything has succeeded.
@@ -98,7 +93,7 @@ def binarize(
         >>> type(result.model[0]).__name__, [row.name for row in result.report.rows]
         ('BinaryLinear', ['0'])
     """
-    options = Options(bits, solver, rounds, targets, most_inputs, bias, norms, rows, progress)
+    options = Options(bits, solver, rounds, targets, bias, rows, progress)
     device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)

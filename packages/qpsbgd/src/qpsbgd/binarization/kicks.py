@@ -36,10 +36,10 @@ class PlaneSearch:
         self._trace = self._quadratic.diagonal().sum()
         self._generator = generator
 
-    def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, fixed: bool) -> Tensor:
+    def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int) -> Tensor:
         """Spins (n, m) at least as good as the given ones; scales (m,) · spins should come near r, for t = Q r (n, m).
 
-        Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales are kept.
+        Good means a large (sᵀt)² / sᵀQs: what the best scale saves.
         """
         target = (target / self._unit).float().T.contiguous()
         best = spins.float().T.contiguous()
@@ -49,28 +49,24 @@ class PlaneSearch:
             now, now_fields = self._searched(target, scales, best.clone(), coupling_fields.clone(), PATIENCE)
             changed = bool((now != best).any())
             best, coupling_fields = now, now_fields
-            if fixed or not changed:
+            if not changed:
                 break
             scales, _ = self._fitted(target, best, coupling_fields)
-        _, quality = self._fitted(target, best, coupling_fields, scales if fixed else None)
+        _, quality = self._fitted(target, best, coupling_fields)
         for _ in range(rounds):
             now, now_fields = self._kicked(best, coupling_fields)
             now, now_fields = self._searched(target, scales, now, now_fields, SHORT_PATIENCE)
-            now_scales, now_quality = self._fitted(target, now, now_fields, scales if fixed else None)
+            now_scales, now_quality = self._fitted(target, now, now_fields)
             better = (now_quality > quality).nonzero()[:, 0]
             pairs = ((quality, now_quality), (scales, now_scales), (best, now), (coupling_fields, now_fields))
             for kept, new in pairs:
                 kept[better] = new[better]
         return best.T.to(spins)
 
-    def _fitted(
-        self, target: Tensor, spins: Tensor, coupling_fields: Tensor, scales: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The given scales, or the best, sᵀt / sᵀQs; and by how much scale · spins lower the loss."""
+    def _fitted(self, target: Tensor, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
+        """The best scales, sᵀt / sᵀQs, and by how much scale · spins lower the loss."""
         along = (spins * target).sum(1)
         norms = 0.5 * (spins * coupling_fields).sum(1) + self._trace
-        if scales is not None:
-            return scales, scales * (2 * along - scales * norms)
         return (along / norms).clamp(min=1e-30), along.clamp(min=0).square() / norms
 
     def _kicked(self, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:

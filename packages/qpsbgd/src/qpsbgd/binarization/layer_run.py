@@ -1,8 +1,6 @@
 """The run of `binarize` over the layers: moments of their inputs, their binary weights, what each has lost."""
 
-import itertools
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,19 +11,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted, matrices, target_weights, weight_like
+from qpsbgd.binarization.layer_fit import empty_like, fill, fitted, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss
-from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
+from qpsbgd.binarization.moments import Moments, NotFinite
 from qpsbgd.binarization.passes import LayerCall, Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Selection
-from qpsbgd.binarization.wide_layers import Rows, WideLayer, passes_over, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.experts import ExpertLayers
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.files.memory import check_memory
-from qpsbgd_qubo.options import AT_LEAST_ONE, COUNT, check_options
+from qpsbgd_qubo.options import COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
@@ -34,7 +31,8 @@ MOST_NUMBERS, LEAST_PER_INPUT = 2**28, 4
 
 A quarter of the rows takes half the time, or less, and loses 7 % more (1,024 inputs, 16 outputs, correlated).
 """
-LONG = 30  # expected seconds for a layer from which a warning says so
+MATRICES = 6  # inputs × inputs, in double precision, that a layer takes at most: moments, factors, couplings
+MOST_INPUTS_REFITTED = 4096  # of layers that stay real-valued: wider ones would take more time than binary ones
 
 
 class NoRows(ValueError):
@@ -52,9 +50,7 @@ class Options:
     solver: str | Solver
     rounds: int
     targets: str
-    most_inputs: int
     bias: bool
-    norms: bool
     rows: Callable[[Any], Tensor | None] | None
     progress: bool | Callable[[LayerLoss], None]
 
@@ -64,7 +60,7 @@ class Options:
             raise ValueError(f"bits must be integers from 1 to 8, got {self.bits!r}")
         if self.targets not in ("own", "float"):
             raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
-        check_options(self, rounds=COUNT, most_inputs=AT_LEAST_ONE)
+        check_options(self, rounds=COUNT)
         if self.solver not in SEARCHES:
             if isinstance(self.solver, str) and self.solver not in SOLVERS:
                 methods, solvers = ", ".join(f'"{name}"' for name in SEARCHES), ", ".join(SOLVERS)
@@ -127,9 +123,12 @@ class LayerRun:
         for layer, name in names.items():
             if not all(p.isfinite().all() for p in layer.parameters()):
                 raise ValueError(f"{name}: weight or bias hold NaN or infinite values; binarize needs a trained model")
+            if self.generator.device.type == "cpu":
+                groups, inputs, _ = matrices(layer).shape
+                what = f"{name}: the moments of {groups * inputs} inputs"
+                check_memory(MATRICES * 8 * groups * inputs**2, what, "leave it out of `layers`")
         lines: list[LayerLoss] = []
         watching = nullcontext() if self.reference is None else self.reference.watching()
-        norms = self.options.norms and self.reference is None
         experts = [one for one in self.changes.model.modules() if isinstance(one, ExpertLayers)]
         module: nn.Module | None = None
         try:
@@ -146,7 +145,7 @@ class LayerRun:
                             show(lines[-1])
                     elif lines and self.reference is not None and module in self.selection.real:
                         self._fit_to_targets(module, self.selection.real[module], note)
-                    elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
+                    elif lines and self.reference is None and isinstance(module, _BatchNorm) and calls[module] == 1:
                         self._estimate(module)
         except NotFinite as error:
             name = next((path for path, one in self.changes.model.named_modules() if one is module), "")
@@ -155,44 +154,34 @@ class LayerRun:
 
     def _binarized(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
         options, weights = self.options, matrices(layer)
-        groups, inputs, outputs = weights.shape
         biased = options.bias or getattr(layer, "bias", None) is not None
         binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
         effort = Effort(options.solver, options.rounds, self.generator)
+        moments = self._moments(layer, name, binary, note)
+        note(f"{name}: search")
         start = time.monotonic()
-        if inputs > options.most_inputs:
-            most, targets = options.most_inputs, self.reference is not None
-            count = passes_over(inputs, most, bits=binary.bits, targets=targets, effort=effort)
-            rows = self._repeatable_rows(layer, name, binary, note, count)
-            wide = WideLayer(rows, weights, bits=binary.bits, most_inputs=most, centred=biased, targets=targets)
-            fit, mean, target_mean = wide.fitted(effort), wide.mean, wide.target_mean
+        metrics = moments.metric(centred=biased)
+        if self.reference is not None:
+            weights = target_weights(metrics, moments.cross(centred=biased), weights)
+        fit = fitted(metrics, weights, bits=binary.bits, effort=effort)
+        if self.reference is None:
+            bias = torch.einsum("gn,gnm->gm", moments.mean, fit.errors)
+            if (old := getattr(layer, "bias", None)) is not None:
+                bias = bias + old.detach().double().reshape(bias.shape)
         else:
-            if weights.device.type == "cpu":
-                needed = 3 * groups * inputs**2 * weights.element_size()
-                instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
-                check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
-            moments = self._moments(layer, name, binary, note)
-            note(f"{name}: search")
-            start = time.monotonic()
-            metrics = moments.metric(centred=biased)
-            if self.reference is not None:
-                weights = target_weights(metrics, moments.cross(centred=biased), weights)
-            fit = fitted(metrics, weights, bits=binary.bits, effort=effort)
-            mean, target_mean = moments.mean, None if self.reference is None else moments.target_mean
-        if target_mean is None:
-            bias = _own_bias(layer, mean, fit)
-        else:
-            bias = target_mean - torch.einsum("gn,gnm->gm", mean, weights - fit.errors)
+            bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - fit.errors)
         fill(binary, layer, fit, bias)
         self.changes.replace(layer, binary)
         self.passes.replaced(layer, binary)
         took = time.monotonic() - start
-        return LayerLoss(name, (groups * outputs, inputs), binary.bits, **fit.lost, seconds=took)
+        return LayerLoss(
+            name, (len(weights) * weights.shape[2], weights.shape[1]), binary.bits, **fit.lost, seconds=took
+        )
 
     def _fit_to_targets(self, layer: Any, name: str, note: Note) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
         weights, biased = matrices(layer), layer.bias is not None
-        if weights.shape[1] > self.options.most_inputs:
+        if weights.shape[1] > MOST_INPUTS_REFITTED:
             return
         moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased), note)
         weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
@@ -205,12 +194,13 @@ class LayerRun:
         """Statistics of a batch norm for the inputs that it has now."""
         if norm.running_mean is None or norm.running_var is None:
             return
-        moments = NormMoments()
+        moments = Moments(norm.num_features, 1)
         for number in range(len(self.passes.batches)):
             if (seen := self.passes.seen(norm, number)) is not None:
-                moments.add(seen.x)
-        self.changes.set(norm.running_mean, moments.mean)
-        self.changes.set(norm.running_var, moments.variance)
+                moments.add(seen.x.movedim(1, -1).reshape(-1, norm.num_features))
+        unbiased = moments.count / max(moments.count - 1, 1)
+        self.changes.set(norm.running_mean, moments.mean[:, 0])
+        self.changes.set(norm.running_var, unbiased * moments.metric(centred=True)[:, 0, 0])
 
     def _moments(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Moments:
         """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
@@ -226,37 +216,6 @@ class LayerRun:
         if not moments.count:
             raise NoRows(f"{name}: no calibration batch has any rows for it")
         return moments
-
-    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader, note: Note, count: int) -> Rows:
-        """Makes all rows of a layer's inputs, or enough of them, the same in each of `count` passes, some at a time."""
-        passes, start = itertools.count(1), time.monotonic()
-        at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
-        drawn: dict[int, tuple[Any, Tensor | None]] = {}
-
-        def rows(targets: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
-            any_rows, now = False, next(passes)
-            if now == 2 and (expected := (time.monotonic() - start) * count) > LONG:
-                hint = 'fewer batches or solver="feedback" take less'
-                warnings.warn(f"{name}: {count} passes take {expected:.0f} s or more; {hint}", stacklevel=2)
-            for number, batch in enumerate(self.passes.batches):
-                note(f"{name}: pass {now} of {count}, batch {number + 1} of {len(self.passes.batches)}")
-                if (seen := self.passes.seen(layer, number, sums=targets)) is None:
-                    continue
-                wanted = self.reference.targets(name, number, seen) if targets and self.reference else None
-                if targets and wanted is None:
-                    continue
-                if number not in drawn:
-                    drawn[number] = self._chosen(batch, seen, reader)
-                mask, at = drawn[number]
-                x = seen.x[mask]
-                every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
-                for part in torch.split(every, at_once) if len(every) else ():
-                    any_rows = True
-                    yield reader.plain_rows(x, part), None if wanted is None else reader.grad_rows(wanted[mask], part)
-            if not any_rows:
-                raise NoRows(f"{name}: no calibration batch has any rows for it")
-
-        return rows
 
     def _chosen(self, batch: Any, seen: LayerCall, reader: Reader) -> tuple[Any, Tensor | None]:
         """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
@@ -281,9 +240,3 @@ class LayerRun:
         drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
         drawn += torch.arange(most, device=drawn.device)
         return (drawn * (count / most)).long().clamp_(max=count - 1)
-
-
-def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:
-    """The bias that makes up for the mean error, (groups, m), for the mean of the inputs (groups, n)."""
-    error, old = torch.einsum("gn,gnm->gm", mean, found.errors), getattr(layer, "bias", None)
-    return error if not isinstance(old, Tensor) else error + old.detach().double().reshape(error.shape)

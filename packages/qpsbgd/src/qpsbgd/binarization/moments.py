@@ -27,21 +27,21 @@ class Moments:
         _check(rows, "its inputs hold NaN or infinite values")
         groups, inputs = self._shape
         if not self.count:
-            self._shift = summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
+            self._shift = _summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
             self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=rows.device)
             self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=rows.device)
             if targets is not None:
-                self._target_shift = summable(targets[:1]).reshape(groups, 1, -1)  # constant targets are then zeros
+                self._target_shift = _summable(targets[:1]).reshape(groups, 1, -1)  # constant targets are then zeros
                 self._target_sum = self._cross = self._sum.new_zeros(1)
         for part in torch.split(rows, AT_ONCE):
-            around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
+            around = _summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
             for start in range(0, inputs, BLOCK):
                 upper = around[..., start : start + BLOCK].mT @ around[..., start:]
                 self._products[:, start : start + BLOCK, start:] += upper
         if targets is not None:
-            wanted = summable(targets).reshape(len(rows), groups, -1).transpose(0, 1) - self._target_shift
-            around = summable(rows).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
+            wanted = _summable(targets).reshape(len(rows), groups, -1).transpose(0, 1) - self._target_shift
+            around = _summable(rows).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._cross = self._cross + around.mT @ wanted
             self._target_sum = self._target_sum + wanted.sum(1)
         self.count += len(rows)
@@ -73,40 +73,13 @@ class Moments:
         return covariance if centred else covariance + mean[:, :, None] * mean[:, None, :]
 
 
-def summable(rows: Tensor) -> Tensor:
+def _summable(rows: Tensor) -> Tensor:
     """Rows in the precision in which their products are made: their own on a CPU, at least single.
 
     Around a fixed point near their mean that is exact enough, since sums over more than `AT_ONCE` rows are in double.
     GPUs may round single products to ten bits, so that double is taken there.
     """
     return rows.to(torch.float64 if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32))
-
-
-class NormMoments:
-    """Mean and variance of the channels of a batch norm's inputs (B, C, …), over all batches."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum = self._squares = torch.zeros((), dtype=torch.float64)
-
-    def add(self, x: Tensor) -> None:
-        """Take in a batch; raises NotFinite if a number is not."""
-        _check(x, "its inputs hold NaN or infinite values")
-        values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
-        self.count += len(values)
-        self._sum = self._sum.to(x.device) + values.sum(0)
-        self._squares = self._squares.to(x.device) + values.square().sum(0)
-
-    @property
-    def mean(self) -> Tensor:
-        """(C,)."""
-        return self._sum / self.count
-
-    @property
-    def variance(self) -> Tensor:
-        """Unbiased, (C,)."""
-        spread = (self._squares / self.count - self.mean.square()).clamp(min=0)
-        return spread * (self.count / max(self.count - 1, 1))
 
 
 def _check(values: Tensor, problem: str) -> None:

@@ -48,14 +48,13 @@ class Effort:
 class Fit:
     """Planes ±1 (bits, n, m) and scales (bits, m) for weights W (n, m) in the metric Q (n, n), in double precision.
 
-    Q is positive definite, and no scale is negative; those that are `fixed` stay as they are.
+    Q is positive definite, and no scale is negative.
     """
 
     metric: Tensor
     weights: Tensor
     planes: Tensor
     scales: Tensor
-    fixed: bool = False
 
     @classmethod
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int) -> Fit:
@@ -99,7 +98,7 @@ class Fit:
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
         sides = torch.einsum("bnm,nm->mb", planes, self.image)
-        scales = self.scales.T if self.fixed else best_scales(grams, sides)
+        scales = _best_scales(grams, sides)
         whole = (self.weights * self.image).sum(0)
         lost = whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
         scales = scales.T
@@ -133,7 +132,7 @@ class Fit:
             planes, scales, target = self.planes.clone(), self.scales[bit], self._target(bit)
             if search is not None:
                 rounds = -(-effort.rounds // sweeps)
-                planes[bit] = search.lowered(target, planes[bit], scales, rounds=rounds, fixed=self.fixed)
+                planes[bit] = search.lowered(target, planes[bit], scales, rounds=rounds)
             else:
                 assert isinstance(effort.solver, Solver)
                 scales = scales.clamp(min=torch.finfo(scales.dtype).tiny)
@@ -156,7 +155,7 @@ class Fit:
         return self.image - self.metric @ (self.approximation() - self.scales[bit] * self.planes[bit])
 
 
-def best_scales(grams: Tensor, sides: Tensor) -> Tensor:
+def _best_scales(grams: Tensor, sides: Tensor) -> Tensor:
     """The solutions (…, bits) of systems (…, bits, bits), which may be singular, for right-hand sides (…, bits)."""
     # Two equal planes share their scale instead of making the system singular.
     diagonal = grams.diagonal(dim1=-2, dim2=-1) * 1e-9 + 1e-300
