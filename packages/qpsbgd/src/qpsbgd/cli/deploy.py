@@ -35,9 +35,6 @@ def deploy(
         Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
     ] = "plain",
     ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
-    compiler: Annotated[
-        str | None, typer.Option(help="A gcc's command that measures code and stack of the C: 'gcc -O2'.")
-    ] = None,
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
         typer.Option(help="In ONNX: packed bits, float32, or float32 with QONNX's BipolarQuant."),
@@ -63,7 +60,7 @@ def deploy(
         check_new(file, force=force)
     network = _load(model, trust_pickle=trust_pickle)
     if to == "c":
-        options: dict[str, Any] = {"word_bits": word_bits, "layout": layout, "ram": ram, "compiler": compiler}
+        options: dict[str, Any] = {"word_bits": word_bits, "layout": layout, "ram": ram}
         say(str(to_c(network, out, input_shape=shape, name=name, **options)))
         return
     if to == "onnx":
