@@ -66,30 +66,16 @@ def halves(m, x):
     return first * second
 
 
-def halves_one_by_one(m, x):
-    kept = []
-    for part in x.split(2, 1):
-        part.add_(1)
-        kept.append(part)
-    return kept[0] - kept[1]
-
-
 def changed_view(m, x):
     flat = x.flatten(1)
     flat += 1
     return flat * 2
 
 
-def a_copy_by_index(m, x):
-    y = x[:, [0, 2]]
-    y.mul_(3)
-    return x[:, 1:3] + y
+FOLLOWED = (preactivated, same_names, signs_of_signs, single_cat, power, by_position, changed_view)
 
 
-FOLLOWED = (preactivated, same_names, signs_of_signs, single_cat, power, by_position, halves, halves_one_by_one)
-
-
-@pytest.mark.parametrize("function", [*FOLLOWED, changed_view, a_copy_by_index], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("function", FOLLOWED, ids=lambda one: one.__name__)
 def test_a_change_reaches_what_it_reaches_in_torch(function):
     torch.manual_seed(0)
     model, inputs = Calls(function).eval(), torch.randn(5, 4, 6)
@@ -127,7 +113,7 @@ def a_copy_or_not(m, x):
     return x * 2
 
 
-VIEWS = (part_of_a_tensor, all_of_a_tensor, what_was_seen_before, parts_that_overlap, a_copy_or_not)
+VIEWS = (part_of_a_tensor, all_of_a_tensor, what_was_seen_before, parts_that_overlap, a_copy_or_not, halves)
 
 
 @pytest.mark.parametrize("function", VIEWS, ids=lambda one: one.__name__)
@@ -167,7 +153,7 @@ def test_a_value_may_be_added_to_itself(model):
         lambda m, x: x[:, torch.tensor([True, False, True, False]), -1],
         lambda m, x: x.masked_fill(MASK, -1e9),
         lambda m, x: x.masked_fill(FULL, -1e9).softmax(-1),
-        lambda m, x: (x.masked_fill(MASK, -torch.inf) * 0.5 + m.pos).softmax(-1),
+        lambda m, x: x.masked_fill(MASK, -torch.inf).masked_fill(MASK.flip(1), -torch.inf).softmax(-1),
         lambda m, x: m.norm(m.layer(x)),
         lambda m, x: m.sign(m.norm(m.layer(m.sign(x)))),
     ],
@@ -203,7 +189,7 @@ def test_a_model_in_half_precision_may_cast_values_to_its_own_type():
         (lambda m, x: F.scaled_dot_product_attention(x, x, x, torch.full((4, 4), -torch.inf)), "rows of which all"),
         (lambda m, x: x.masked_fill(MASK, -torch.inf), "must go into a softmax"),
         (lambda m, x: F.relu(x.masked_fill(MASK, -torch.inf)), "must go into a softmax"),
-        (lambda m, x: (-x.masked_fill(MASK, -torch.inf)).softmax(-1), "must go into a softmax"),
+        (lambda m, x: (x.masked_fill(MASK, -torch.inf) + 1).softmax(-1), "must go into a softmax, as the next"),
         (lambda m, x: x.masked_fill(MASK, torch.inf), "finite number or -inf"),
     ],
 )

@@ -275,8 +275,9 @@ class _Functions:
         hidden = mask.numpy(force=True)
         while hidden.ndim and len(hidden) == 1:  # the batch dimension, or one that is repeated anyway
             hidden = hidden[0]
-        lowest = self._combine("add", value, mask * LOWEST)
-        return replace(lowest, hidden=hidden if lowest.hidden is None else hidden | lowest.hidden)
+        if value.hidden is not None:
+            value, hidden = replace(value, hidden=None), hidden | value.hidden
+        return replace(self._combine("add", value, mask * LOWEST), hidden=hidden)
 
     def scaled_dot_product_attention(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,29 +71,18 @@ class GraphBuilder:
 
     def emit(self, operation: Operation, *values: Traced) -> Traced:
         """The result of an operation: of bits or numbers of 8 bits where it moves those, otherwise of real numbers."""
-        small, steps = values[0].small, values[0].steps
-        if any(value.hidden is not None for value in values):
-            return self._emit_masked(operation, values)
+        small, steps, hidden = values[0].small, values[0].steps, values[0].hidden
+        if isinstance(operation, Softmax) and hidden is not None:
+            self.check_rows(
+                operation.name, hidden, kinds.need_shape(operation.name, self.shape(values[0])), operation.axis
+            )
+            values = (replace(values[0], hidden=None),)
         if small is None or not isinstance(operation, Reshape | MaxPool):
             return Traced(real=self._append(operation, *map(self.real, values)))
         if isinstance(operation, Reshape) and isinstance(self._operations[small - 1], Sign | Quantize):
             first = self._operations[small - 1]  # real numbers are easier to move than bits
             return Traced(small=self._append(first, self._append(operation, *first.inputs)), steps=steps)
         return Traced(small=self._append(operation, small), steps=steps)
-
-    def _emit_masked(self, operation: Operation, values: Sequence[Traced]) -> Traced:
-        """The result of an operation on values of which −∞ stands for some; a softmax has none of them left."""
-        result = self.emit(operation, *(replace(value, hidden=None) for value in values))
-        hidden = functools.reduce(np.logical_or, [value.hidden for value in values if value.hidden is not None])
-        if isinstance(operation, Softmax):
-            self.check_rows(
-                operation.name, hidden, kinds.need_shape(operation.name, self.shape(result)), operation.axis
-            )
-            return result
-        adds = isinstance(operation, Combine) and operation.how == "add"
-        if not adds and not (isinstance(operation, Scale) and (operation.factor > 0).all()):
-            raise _only_softmax()
-        return replace(result, hidden=hidden)
 
     def check_rows(self, name: str, hidden: Array, shape: Shape, axis: int) -> None:
         """Refuse a mask with rows of which nothing is left for a softmax."""
@@ -113,7 +101,9 @@ class GraphBuilder:
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
         if value.hidden is not None:
-            raise _only_softmax()
+            raise ValueError(
+                "a value that is masked by -inf must go into a softmax, as the next operation; mask it by -1e9 instead"
+            )
         if value.real is None:
             if value.small is not None:
                 ones = np.ones(1, np.float32)
@@ -272,10 +262,6 @@ def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]
     before = [step for place, step in pools if place < min(norms, default=0)]
     after = [step for place, step in pools if place > max(norms, default=-1)]
     return (before, after) if len(before) + len(after) == len(pools) else None
-
-
-def _only_softmax() -> ValueError:
-    return ValueError("a value that is masked by -inf must go into a softmax; mask it by -1e9 instead")
 
 
 def _axis(layer: nn.Module, normed: bool) -> int | None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder, Traced
-from qpsbgd.deploy.memory import Result, alias_of
+from qpsbgd.deploy.memory import Result, result_of
 from qpsbgd.deploy.modules import refusal, works_in_place
 from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
 from qpsbgd.nn.layers import BinaryLayer
@@ -173,7 +173,7 @@ class _Tracer(fx.Tracer):
                 self._check_change(node, args)
             result = self._value(node) if node.op == "get_attr" else self._compute(node, args, kwargs)
             shape = self._builder.shape(result) if isinstance(result, Traced) else None
-            self._remember(node, result, args=args[1:], kwargs=kwargs, shape=shape, changes=changes)
+            self._remember(node, result, changes=changes)
         except (TypeError, ValueError) as error:
             frames = traceback.extract_stack()
             start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
@@ -184,21 +184,18 @@ class _Tracer(fx.Tracer):
         if isinstance(result, Tensor) or shape is not None:
             node.meta["like"] = result if shape is None else torch.empty(0, *shape)
 
-    def _remember(
-        self, node: fx.Node, value: Any, *, args: Any, kwargs: Any, shape: Shape | None, changes: bool
-    ) -> None:
+    def _remember(self, node: fx.Node, value: Any, *, changes: bool) -> None:
         """Keep the result of a node, which may be the memory of its first argument or a part of it."""
         source = self._results.get(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
-        result = Result(value, self._name(node), shape)
-        if source is not None and isinstance(source.value, Traced | list):
-            if changes:
-                source.change(value, result.name)
-                result = source
-            else:
-                target = self.root.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-                rest, options = tree_map(lambda part: 1 if part is BATCH else part, (args, kwargs))
-                result = alias_of(target, source, value, result.name, rest, options) or result
-        self._results[node] = result
+        name = self._name(node)
+        if source is None or not isinstance(source.value, Traced | list):
+            self._results[node] = Result(value, name)
+        elif changes:
+            source.change(value, name)
+            self._results[node] = source
+        else:
+            target = self.root.get_submodule(str(node.target)) if node.op == "call_module" else node.target
+            self._results[node] = result_of(target, source, value, name)
 
     def _changes_its_input(self, node: fx.Node, args: Any, kwargs: dict[str, Any]) -> bool:
         if node.op == "call_module":
