@@ -89,15 +89,27 @@ def test_sums_that_are_needed_elsewhere_are_quantised_as_well(tmp_path):
     np.testing.assert_allclose(results(built(source), inputs.numpy())[1], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_bias_that_leaves_sums_no_digits_is_refused():
-    layer = BinaryLinear(900, 4, bias=True)
-    model = nn.Sequential(QuantActivation(scale=1), layer, nn.BatchNorm1d(4), QuantActivation(scale=16))
-    with torch.no_grad():
-        layer.bias.fill_(1e8)
-        model[2].running_mean.fill_(1e8)
-        model[2].weight.fill_(0.3)
-    with pytest.raises(ValueError, match=r"1: float32 rounds .*QuantActivation"):
-        pack(model)
+def far_off(layer, norm):
+    nn.init.constant_(layer.bias, 1e8)
+    nn.init.constant_(norm.running_mean, 1e8)
+    nn.init.constant_(norm.weight, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("gain", "scale", "norm", "dtype", "reason"),
+    [
+        (1 / 24, 1.0, nn.Identity(), torch.float32, r"gain 0\.04167 many sums lie halfway .*put a batch norm between"),
+        (1 / 30, 16.0, nn.BatchNorm1d(64), torch.float32, "far larger than what it is added to; train the model again"),
+        (1 / 24, 1 / 16, nn.BatchNorm1d(64), torch.bfloat16, r"too few digits in bfloat16; .*model\.float\(\)"),
+    ],
+)
+def test_lines_with_too_many_exceptions_are_refused_with_the_reason(gain, scale, norm, dtype, reason):
+    layer = BinaryLinear(576, 64, gain=gain, bias=True)
+    if scale > 1:
+        far_off(layer, norm)
+    model = nn.Sequential(QuantActivation(scale=1.0), layer, norm, QuantActivation(scale=scale), BinaryLinear(64, 3))
+    with pytest.raises(ValueError, match=f"^1: .*at most 4096 exceptions.*{reason}"):
+        pack(model.to(dtype).eval())
 
 
 def test_a_scale_that_is_not_finite_is_refused():
@@ -149,10 +161,3 @@ def test_groups_of_so_many_numbers_of_8_bits_that_float32_rounds_their_sums_are_
 
 
 SUMS_AS_THEY_ARE = Scale("last", np.ones(1, np.float32), np.zeros(1, np.float32))
-
-
-def test_ties_without_a_norm_are_refused_with_what_to_do():
-    """A gain of 1/24: every twelfth sum is halfway between two results, and float32 rounds them to even ones."""
-    layers = [QuantActivation(scale=1.0), BinaryLinear(576, 64, gain=1 / 24), QuantActivation(scale=1.0)]
-    with pytest.raises(ValueError, match=r"lie halfway between two of its steps.*put a batch norm between them"):
-        pack(nn.Sequential(*layers, BinaryLinear(64, 3)).eval())

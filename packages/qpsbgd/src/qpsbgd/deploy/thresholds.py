@@ -57,7 +57,7 @@ class LayerSums:
         slopes, starts = np.where(inner.any(0), slopes, 0), np.where(inner.any(0), starts, lows + 0.5)
         shift = 61 - int(np.ceil(np.log2((slopes * self.most + abs(starts) + 512).max())))
         factors, offsets = (np.rint(np.ldexp(values, shift)).astype(np.int64) for values in (slopes, starts))
-        exceptions = []
+        exceptions, ties = [], True
         for unit, sign in enumerate(np.where(flipped, -1, 1).tolist()):
             edges, factor, offset = boundaries[:, unit], int(factors[unit]), int(offsets[unit])
             for k in np.flatnonzero(inner[:, unit]).tolist():
@@ -66,16 +66,29 @@ class LayerSums:
                 exceptions += [
                     (unit, sign * s, steps.low + int((edges <= s).sum())) for s in between if abs(s) <= self.most
                 ]
+                ties = ties and len(between) <= 1
                 if len(exceptions) > _MOST_EXCEPTIONS:
-                    raise ValueError(
-                        f"{self.name}: float32 rounds too many sums before the next QuantActivation: either sums times "
-                        "the gain lie halfway between two of its steps, as without a norm for gains and scales of few "
-                        "digits (put a batch norm between them), or a bias or the mean of a batch norm is far larger "
-                        "than what they are added to (train the model again)"
-                    )
+                    raise self._too_many_exceptions(ties=ties)
         factors = np.where(flipped, -factors, factors)
         least, largest = (values.astype(np.int32) for values in (lows, highs))
         return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
+
+    def _too_many_exceptions(self, *, ties: bool) -> ValueError:
+        """The error about a layer most of whose boundaries are not those of a line; ties miss it by one sum each."""
+        dtype = str(self.layer.weight.dtype).removeprefix("torch.")
+        if dtype != "float32":
+            reason = f"sums have too few digits in {dtype}; deploy the model in float32: model.float()"
+        elif ties:
+            reason = (
+                f"with the gain {self.layer.gain:.4g} many sums lie halfway between two of its steps, and ties go to "
+                "the even one; put a batch norm between them, or choose a gain without such ties"
+            )
+        else:
+            reason = "a bias or the mean of a batch norm is far larger than what it is added to; train the model again"
+        return ValueError(
+            f"{self.name}: the results of the next QuantActivation must follow from sums by one line per unit, with at "
+            f"most {_MOST_EXCEPTIONS} exceptions for how {dtype} rounds, but {reason}"
+        )
 
     def _boundaries(self, activation: _Function, wanted: Array) -> tuple[Array, Array]:
         """The least sums (steps, units) that give at least `wanted` (steps,), and the units that fall, negated."""
