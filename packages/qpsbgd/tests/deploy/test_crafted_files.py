@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from crafted import places
+from packed_contents import write_packed
 from rewriting import rewritten
 from torch import nn
 
@@ -29,14 +30,8 @@ def path(tmp_path):
 def parts(path):
     with packed_file.safetensors.safe_open(path, framework="numpy") as file:
         content = json.loads(file.metadata()[packed_file.ENTRY])
+        del content["checksum"]
         return content, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-
-
-def write(path, content, tensors):
-    """The file with its right checksum."""
-    del content["checksum"]
-    content["checksum"] = packed_file._checksum(content, tensors)
-    rewritten(path, packed_file.safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
 
 
 def retype(path, name, dtype):
@@ -45,7 +40,7 @@ def retype(path, name, dtype):
     found = [key for key in tensors if key.endswith(f".{name}")]
     assert found
     tensors |= {key: tensors[key].astype(dtype) for key in found}
-    write(path, content, tensors)
+    write_packed(path, content, tensors)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +64,32 @@ def test_an_array_of_its_own_type_is_read(name, path):
     np.testing.assert_array_equal(load_packed(path)(rows), expected)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": [1, 10**6, 10**6]}, "must have 1000000000000 bits, got 56"),
+        ({"shape": [1, 6, 8]}, "must have 48 bits, got 56"),
+        *(({"shape": [1, 6, size]}, "a shape of integers") for size in (-9, 9.0)),
+        ({"shape": None}, "damaged"),
+        ({"packed bits": "nothing"}, "nothing"),
+        ({"packed bits": []}, "unhashable"),
+        *(
+            (array, "must be bytes with a shape of integers")
+            for array in (np.ones(7, np.int8), np.ones((7, 1), np.uint8))
+        ),
+    ],
+)
+def test_weights_that_are_not_there_are_not_made_up(path, change, message):
+    content, tensors = parts(path)
+    if isinstance(change, dict):
+        content["operations"][1]["weights"]["array"] |= change
+    else:
+        tensors["1.weights.array"] = change
+    write_packed(path, content, tensors)
+    with pytest.raises(ValueError, match=f"is damaged: .*{message}|{message}"):
+        load_packed(path)
+
+
 @pytest.mark.parametrize(("dtype", "factor"), [("BF16", 2), ("F8_E4M3", 4), ("F8_E5M2", 4)])
 def test_types_that_numpy_does_not_have_are_called_damage(dtype, factor, path):
     data = path.read_bytes()
@@ -85,7 +106,7 @@ def test_types_that_numpy_does_not_have_are_called_damage(dtype, factor, path):
 def test_arrays_without_dimensions_are_called_damage(path):
     content, tensors = parts(path)
     for name, array in tensors.items():
-        write(path, content, tensors | {name: array.ravel()[:1].reshape(())})
+        write_packed(path, content, tensors | {name: array.ravel()[:1].reshape(())})
         with pytest.raises(ValueError, match="is damaged"):
             load_packed(path)
 
@@ -101,7 +122,7 @@ def test_numbers_beyond_all_types_are_called_damage(tmp_path):
         *path, last = place
         crafted = copy.deepcopy(content)
         part(crafted["operations"], path)[last] = 10**400
-        write(tmp_path / "net", crafted, tensors)
+        write_packed(tmp_path / "net", crafted, tensors)
         with pytest.raises(ValueError, match="is damaged"):
             load_packed(tmp_path / "net")
 
