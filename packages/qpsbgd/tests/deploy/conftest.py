@@ -33,19 +33,6 @@ def scaled(layer):
     return layer
 
 
-class Chain(nn.Module):
-    """Not an nn.Sequential, but a chain all the same."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(BinaryConv2d(2, 5, 3), norm(5, dimensions=2), SignActivation())
-        self.head = BinaryLinear(5 * 4 * 4, 3)
-
-    def forward(self, x):
-        x = torch.relu(self.body(x))
-        return self.head(torch.flatten(x, 1))
-
-
 @dataclass
 class Network:
     """A model with random parameters, inputs (B, …) and what torch computes of them."""
@@ -90,17 +77,6 @@ BINARY = {
     "bias and activations": lambda: [
         *(SignActivation(), biased(BinaryLinear(70, 65, True)), nn.Hardtanh(), norm(65), nn.Hardtanh()),
         *(nn.Dropout(0.5), SignActivation(), biased(BinaryLinear(65, 7, True, gain=0.3))),
-    ],
-    "nested": lambda: [
-        nn.Sequential(SignActivation(), BinaryLinear(70, 33)),
-        nn.Sequential(nn.Sequential(norm(33), SignActivation()), nn.Identity(), BinaryLinear(33, 3)),
-    ],
-    "always the same sign": lambda: [
-        SignActivation(),
-        BinaryLinear(70, 8),
-        nn.ReLU(),
-        SignActivation(),
-        BinaryLinear(8, 2),
     ],
 }
 REAL = {
@@ -174,11 +150,6 @@ REAL_IMAGES = {
         *(scaled(BinaryConv2d(2, 8, 3, bits=3, groups=2, scale="learned")), nn.ReLU()),
         *(SignActivation(), scaled(BinaryConv2d(8, 3, 1, scale="learned")), nn.Flatten()),
     ],
-    "several bits of images": lambda: [
-        *(BinaryConv2d(2, 4, 3, bits=2, groups=2), SignActivation(), BinaryConv2d(4, 3, 2, bits=4), nn.Flatten()),
-        nn.Linear(27, 2),
-    ],
-    "a chain": lambda: [Chain()],
 }
 LINES = {
     "one dimension": lambda: [

@@ -48,29 +48,6 @@ def test_ones_are_counted_without_an_instruction_for_it_however_many_there_are(i
     assert outputs[0, 0] == inputs and outputs[1, 0] == -inputs
 
 
-@needs_compiler
-@pytest.mark.parametrize(("flags", "word_bits"), [(SANITIZED, 32), (("-O2", "-DQPSBGD_PORTABLE"), 64)])
-def test_images_stay_within_their_buffers(tmp_path, flags, word_bits):
-    layers = [
-        SignActivation(),
-        BinaryConv2d(3, 40, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.BatchNorm2d(40),
-        SignActivation(),
-    ]
-    layers += [
-        BinaryConv2d(40, 40, 3, padding=2, groups=4),
-        nn.BatchNorm2d(40),
-        SignActivation(),
-        nn.MaxPool2d(3, 2, 1),
-    ]
-    model = nn.Sequential(*layers, nn.Flatten(), BinaryLinear(40 * 9, 5, bias=True)).eval()
-    inputs = torch.randn(4, 3, 7, 7)
-    source = to_c(model, tmp_path, input_shape=(3, 7, 7), word_bits=word_bits)
-    classes, _ = results(built(source, *flags), inputs.numpy())
-    assert classes == model(inputs).argmax(1).tolist()
-
-
 @pytest.mark.parametrize(("name", "integer"), [("dense", True), ("pool, norm", True), ("real inputs", False)])
 def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, network_of):
     network = network_of(name)

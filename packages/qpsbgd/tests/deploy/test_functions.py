@@ -10,32 +10,6 @@ from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
-class Attending(nn.Module):
-    def __init__(self, dropout):
-        super().__init__()
-        self.layer, self.dropout = BinaryLinear(4, 4), dropout
-
-    def forward(self, x):
-        x = self.layer(x)
-        return F.scaled_dot_product_attention(x, x, x, dropout_p=self.dropout)
-
-
-def test_attention_that_drops_at_random_even_in_evaluation_is_refused():
-    pack(Attending(0.0), input_shape=(3, 4))
-    with pytest.raises(ValueError, match="dropout_p"):
-        pack(Attending(0.1), input_shape=(3, 4))
-
-
-class Stacked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = BinaryLinear(4, 4)
-
-    def forward(self, x):
-        x = self.layer(x)
-        return torch.cat([x, x])
-
-
 class Calls(nn.Module):
     """A function of what a convolution gives: images (4, 6, 7)."""
 
@@ -131,6 +105,8 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: torch.einsum("bcij,bcij->bc", x, x), r"calls einsum.* write it as transpose and left @ right"),
         (lambda m, x: x.expand(-1, -1, 6, 7), r"calls expand.* leave it out"),
         (lambda m, x: x.masked_fill(x, 1.0), r"must have a constant mask: a buffer"),
+        (lambda m, x: torch.cat([x, x]), r"cat must leave the batch dimension 0"),
+        (lambda m, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1), r"must have dropout_p=0 in evaluation"),
     ],
 )
 def test_what_stays_refused_is_refused_with_the_line_to_write(function, message):
@@ -163,11 +139,6 @@ def test_numbers_that_are_no_words_are_refused(tmp_path):
             packed(ids)
         refused = ran(program, " ".join(map(str, ids[0])))
         assert refused.returncode and "integers from 0 to 8" in refused.stderr
-
-
-def test_batches_cannot_be_joined():
-    with pytest.raises(ValueError, match="batch"):
-        pack(Stacked(), input_shape=(4,))
 
 
 VANISHING = {"silu": nn.SiLU(), "gelu": nn.GELU(), "gelu tanh": nn.GELU(approximate="tanh"), "swish": nn.Hardswish()}

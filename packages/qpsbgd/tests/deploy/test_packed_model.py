@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation, convert
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
 def test_a_packed_model_computes_what_torch_computes_also_written_copied_and_pickled(network, tmp_path):
@@ -51,28 +51,6 @@ BFLOAT16 = pytest.param(
         reason="without such a processor, torch warns and gives up mkldnn for the rest of the process",
     ),
 )
-
-
-@pytest.mark.parametrize(
-    "build", [lambda n, m: nn.Linear(n, m, bias=False), lambda n, m: nn.Conv2d(n, m, 1, bias=False)]
-)
-def test_converted_networks_without_norms_have_torchs_signs_of_ties_too(build):
-    torch.manual_seed(0)
-    layers = [SignActivation(), build(20, 64), SignActivation(), build(64, 8), SignActivation()]
-    model = convert(nn.Sequential(*layers)).eval()
-    inputs = torch.randn(200, 20, *(() if isinstance(layers[1], nn.Linear) else (1, 2)))
-    assert np.array_equal(pack(model)(inputs.numpy()), model(inputs).detach().numpy())
-
-
-def test_units_that_only_one_input_or_all_but_one_switch_on():
-    layer = BinaryLinear(70, 4, bias=True, gain=1)
-    with torch.no_grad():
-        layer.bias.copy_(
-            torch.tensor([-69.5, -70.5, 69.5, 70.5])
-        )  # the largest sum alone, none, all but the least, all
-    model = nn.Sequential(SignActivation(), layer, SignActivation(), BinaryLinear(4, 8))
-    rows = torch.cat([layer.weight.sign(), -layer.weight.sign(), torch.randn(4, 70)]).detach()
-    np.testing.assert_array_equal(pack(model)(rows.numpy()), model.eval()(rows).detach().numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, BFLOAT16, torch.float64])

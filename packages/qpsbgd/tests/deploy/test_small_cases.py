@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
-from qpsbgd.deploy.thresholds import LayerSums
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.unit_operations import Requantize
 
@@ -22,23 +21,6 @@ def test_c_includes_mathematics_only_where_it_needs_it(activation, included, tmp
     source = to_c(nn.Sequential(nn.Linear(3, 4), activation, BinaryLinear(4, 2)).eval(), tmp_path)
     text = "".join(file.read_text() for file in source.files)
     assert ("#include <math.h>" in text) == (" -lm" in text) == included
-
-
-class SumsUsedTwice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.signs, self.first, self.second = SignActivation(), BinaryLinear(7, 5), BinaryLinear(5, 5)
-
-    def forward(self, x):
-        sums = self.first(self.signs(x))
-        return self.second(self.signs(sums)) + sums
-
-
-def test_sums_that_are_used_twice_are_those_of_torch():
-    torch.manual_seed(0)
-    model = SumsUsedTwice().eval()
-    found = pack(model, input_shape=(7,))(rows((6, 7)).numpy())
-    np.testing.assert_allclose(found, model(rows((6, 7))).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_ties_that_torch_rounds_to_even_numbers_are_torchs_in_rising_and_in_falling_units():
@@ -69,19 +51,6 @@ def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin):
         model = nn.Sequential(begin(), BinaryLinear(inputs, 12, gain=0.5), norm, end).eval()
         every = torch.tensor(list(itertools.product((-2.0, -1.0, 0.0, 1.0), repeat=inputs)))
         np.testing.assert_array_equal(pack(model)(every.numpy()), model(every).detach().numpy())
-
-
-def test_a_line_is_exact_without_exceptions_up_to_the_largest_sum():
-    for inputs, gain in ((3, 1.0), (6, 1.0), (40, 0.25), (40, 0.03), (300, 100.0)):
-        layer = BinaryLinear(inputs, 2, gain=gain, bias=True)
-        nn.init.constant_(layer.bias, gain / 2)  # no sum lies on a boundary
-        made = LayerSums(layer, (), "net", None).requantize(QuantActivation(signed=True, scale=2.0))
-        assert made.exceptions == ()
-        sums = np.arange(-inputs, inputs + 1)
-        expected = torch.fake_quantize_per_tensor_affine(torch.tensor(gain * (sums + 0.5)).float(), 2.0, 0, -128, 127)
-        found = (sums * int(made.factors[0]) + int(made.offsets[0])) >> made.shift
-        np.testing.assert_array_equal(np.clip(found, made.lows[0], made.highs[0]), expected.numpy() / 2)
-        assert (made.lows[0], made.highs[0]) == (expected.min() / 2, expected.max() / 2)
 
 
 @pytest.mark.parametrize("end", [SignActivation, lambda: QuantActivation(signed=True)])
