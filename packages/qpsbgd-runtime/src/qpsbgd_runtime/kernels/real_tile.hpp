@@ -51,16 +51,14 @@ TARGET void multiply(const float* inputs, std::int64_t rows, std::int64_t stride
                      const Epilogue& epilogue, std::int64_t unit, std::int64_t units, float* out,
                      std::int64_t out_stride) {
   std::int64_t row = 0;
-  for (; row + ROWS <= rows; row += ROWS) {
-    multiply_rows<ROWS>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride,
-                        out_stride);
-  }
-  for (; row + 2 <= rows; row += 2) {
-    multiply_rows<2>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride, out_stride);
-  }
-  if (row < rows) {
-    multiply_rows<1>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride, out_stride);
-  }
+#define SOME_ROWS(R)                                                                                                   \
+  multiply_rows<R>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride, out_stride), \
+      row += R
+  while (row + ROWS <= rows) SOME_ROWS(ROWS);
+  if (row + 4 <= rows) SOME_ROWS(4);
+  if (row + 2 <= rows) SOME_ROWS(2);
+  if (row < rows) SOME_ROWS(1);
+#undef SOME_ROWS
 }
 
 // Over a window's pixels (channels,), channel by channel: sums of products with weights (window, channels), the
@@ -105,3 +103,7 @@ TARGET void over_pixels(const float* const* pixels, const std::int64_t* inside, 
 }  // namespace qpsbgd
 
 #undef INLINE
+#undef NAME
+#undef WIDTH
+#undef ROWS
+#undef TARGET
