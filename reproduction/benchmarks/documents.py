@@ -44,7 +44,7 @@ DOCUMENTS = {
             training.winner,
             training.verdicts,
         ),
-        *(studies.controls, training.step_cost, training.large, training.large_binarized),
+        *(training.step_cost, training.large, training.large_binarized),
     ),
     "docs/qubo_training.md": (
         *(studies.qubo_training, studies.trained_starts, families.deep_weights, studies.frozen_features),
@@ -57,7 +57,7 @@ DOCUMENTS = {
     "docs/binarize.md": (
         *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
         *(binarizing.pretrained, binarizing.fine_tuned),
-        *(binarizing.sentence_bits, binarizing.distilled_sentences),
+        *(binarizing.sentence_bits,),
         *(binarizing.language_models, binarizing.trained_llama),
     ),
 }

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from qpsbgd_paper.report.rendering import INK
 from qpsbgd_paper.report.styles import COLOURS, RED
-from qpsbgd_paper.report.tables import pipes
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
 WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
@@ -138,20 +137,6 @@ def sentence_bits():
         for bits in (1, 2, 3, 4)
     }
     return cross_table("cosine / neighbours kept", cells)
-
-
-def distilled_sentences():
-    """MiniLM before and after distillation, with the recipe of the lowest training loss."""
-    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "distill"]
-    best = {}
-    for row in sorted(rows, key=lambda row: row["last losses"]):
-        best.setdefault((row["job"]["bits"], row["job"]["method"]), row)
-    body = []
-    for (bits, method), row in sorted(best.items()):
-        label = f"{method} (ridge)" if method == "QP-SBGD" else method
-        cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
-        body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
-    return pipes(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
 
 
 def binarize_figure():

@@ -42,14 +42,6 @@ def solver_study(name):
     return scores, shares
 
 
-def controls():
-    """Directions and their signs, and spins by solvers from weak to strong."""
-    scores, shares = solver_study("controls")
-    names = {**DIRECTIONS, **{f"spins, {name}": f"spins, {name}" for name in shares["digits", 2]}}
-    body = [[label, *(score(key[0], scores[*key, method]) for key in CONTROLLED)] for method, label in names.items()]
-    return pipes(["direction", *CONTROLLED.values()], body)
-
-
 def controls_figure():
     """Latent weights: the score against the energy that the spins reach."""
     scores, shares = solver_study("controls")
