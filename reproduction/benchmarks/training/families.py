@@ -94,11 +94,51 @@ class PolarUncoupled(PolarWeights, Uncoupled):
     """The same without couplings."""
 
 
-def weights(projection):
+@dataclass(eq=False)
+class OutputWeightsState(WeightsState):
+    """With the running mean of G Gᵀ, (m, m), of a layer's gradients, and a root of its inverse."""
+
+    outputs: torch.Tensor | None = None
+    root: torch.Tensor | None = None
+
+
+class OutputStep(Step):
+    """A step on gradients whose output side is divided by a power of their second moments, in place of gradients."""
+
+    @classmethod
+    def of(cls, projection, inputs):
+        state, rows = inputs.state, inputs.grad.flatten(1).float()
+        moments = rows @ rows.T / rows.shape[1]
+        if not projection.whole:
+            moments = moments.diagonal().diag()
+        mean = moments if state.outputs is None else torch.lerp(state.outputs, moments, 0.02)
+        root = state.root
+        if root is None or state.step < 20 or state.step % 20 == 0:
+            values, vectors = torch.linalg.eigh(mean.double())
+            values = values.clamp(min=0) + projection.damping * values.clamp(min=0).mean() + 1e-30
+            root = (vectors * values**-projection.power @ vectors.T).float()
+        grad = (root @ rows).reshape(inputs.grad.shape).to(inputs.grad)
+        step = super().of(projection, replace(inputs, grad=grad))
+        step.state.outputs, step.state.root = mean, root
+        return step
+
+
+@dataclass(frozen=True)
+class OutputWeights(Weights):
+    """Weights with the output side in the model: of all units together, or of each unit alone."""
+
+    capabilities = replace(Weights.capabilities, state=OutputWeightsState, sharded={})
+    step = OutputStep
+    whole: bool = True
+    power: float = 0.5
+    damping: float = 0.1
+
+
+def weights(projection, memory=0.98):
     """An optimiser of binary weights."""
 
     def make(model, steps, share):
-        return QPSBGD(model, share, projection, momentum=0.98, clip=None, relative=False, steps=steps, real=True)
+        return QPSBGD(model, share, projection, momentum=memory, clip=None, relative=False, steps=steps, real=True)
 
     return make
 
@@ -118,6 +158,13 @@ METHODS = {
     "spins": ([1.0], partial(at_default_rate, "spins")),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
     "qubo, memory .98": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.98, real=True)),
+    **{f"qubo, memory {memory}": (SHARES, weights(Weights(), memory)) for memory in (0.998, 0.999)},
+    **{
+        f"qubo, {name} to {power}, memory {memory}": (SHARES, weights(OutputWeights(whole=whole, power=power), memory))
+        for name, whole in (("units", False), ("outputs", True))
+        for power in (0.25, 0.5, 1.0)
+        for memory in (0.98, 0.995, 0.998)
+    },
     "qubo-signs": (SHARES, weights(Uncoupled())),
     "qubo-polar": (SHARES, weights(PolarWeights())),
     "qubo-polar-signs": (SHARES, weights(PolarUncoupled())),
@@ -170,6 +217,23 @@ def final_jobs(rows):
                 yield sized(job, ALL_IMAGES)
 
 
+CONTROLS = {"resnet20": 0.02, "vgg-small": 0.05, "vit": 0.003, "gpt": 0.02}
+"""Families in which directions are compared with their signs and with spins, and Muon's rate that is best there."""
+
+
+def control_jobs():
+    """Three seeds of directions at the default's rate, and of Muon at its own."""
+    methods = {name: 1.0 for name in ("polar-signs", "ridge-signs", "gradient-signs", "spins")} | {"default": None}
+    for seed in range(3):
+        for family, muon in CONTROLS.items():
+            for method, rate in (methods | {"muon": muon}).items():
+                job = {"family": family, "method": method, "rate": rate, "seed": seed}
+                if rate == 1.0 and family in ("vit", "gpt"):
+                    job["scale"] = "auto"  # others were run with learned scales, too
+                yield sized(job, GRID_IMAGES)
+
+
 if __name__ == "__main__":
     options, rows = arguments("families", processes=14)
     rows.measured(run, options.only(final_jobs(rows.measured(run, options.only(GRID)))))
+    rows.measured(run, options.only(control_jobs()))
