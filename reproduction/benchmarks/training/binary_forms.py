@@ -26,11 +26,6 @@ def searched(H, weights, bits):
     return fit
 
 
-def plain(W, H, bits=1, output_norms=None):
-    """The form of `binarize`."""
-    return searched(damped(H), W.T, bits).approximation().T, bits * (W.numel() + NUMBER * len(W))
-
-
 def grouped(W, H, bits=1, output_norms=None):
     H, close = damped(H), W.clone()
     groups = torch.arange(W.shape[1], device=W.device).split(GROUP)

@@ -1,12 +1,12 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [subject=llama | subject=gpt | part=trained | part=layers]
+    python benchmarks/training/language_models.py [subject=llama | subject=small-gpt | part=trained | part=layers]
 
 writes results/language_models.json.
 
 1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py) and other forms found by
-our search (binary_forms.py), on the Llama of tiny_llama.py and the character GPT of binarize.py; all linear layers but
-the head. Stored bits per weight count everything: signs, masks, and scales, means and biases in 16 bits. Rivals as
+our search (binary_forms.py), on the Llama of tiny_llama.py and a character GPT that is trained here; all linear layers
+but the head. Stored bits per weight count everything: signs, masks, and scales, means and biases in 16 bits. Rivals as
 published, fitted to a layer's own outputs, and with our targets, the float network's outputs. Calibration on 32 windows
 of 256, the same ones for all.
 2. `part=trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
@@ -29,8 +29,7 @@ from pathlib import Path
 import torch
 from benchmarks.study import study
 from benchmarks.training import binary_forms
-from benchmarks.training.binarize import SUBJECTS as NETWORKS
-from benchmarks.training.binarize import chosen_layers
+from benchmarks.training.binarize import BY_TARGETS, chosen_layers
 from benchmarks.training.binary_rivals import NUMBER, arb_rc, billm, double_binary, double_family
 from benchmarks.training.tiny_llama import Stories
 from benchmarks.training.training_parts import clock
@@ -47,19 +46,18 @@ from qpsbgd_paper.framework.training import fit
 
 SUBJECTS = {
     "llama": Stories("llama", "Llama of 260,000 parameters", "loss"),
-    "gpt": NETWORKS["gpt"],
+    "small-gpt": BY_TARGETS["small-gpt"],
 }
 SIZE, STEPS, BATCH = 32, 100, 8
 """Calibration windows; steps of training, and windows in each."""
 RIVALS = {"BiLLM": billm, "ARB-LLM": arb_rc, "double binary": double_binary, "double binary, families": double_family}
 FORMS = {
-    "no bias": binary_forms.plain,
     "groups of 128": binary_forms.grouped,
     "second vector for 10 %": binary_forms.salient,
     "scales per input": binary_forms.input_scales,
 }
 GPTQ = {"solver": "feedback", "targets": "own", "bias": False}
-OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}}
+OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}, "search, no bias": {"bias": False}}
 
 
 def output_norms(model, batches, names):
@@ -193,14 +191,16 @@ def trainings():
 
 def jobs():
     """Ours at one to three bits, BiLLM and ARB-LLM as they are, double binary factorisation near our stored bits."""
-    for name, near in (("llama", (1.5, 2.75)), ("gpt", (1.07, 2.11))):
+    for name, near in (("llama", (1.5, 2.75)), ("small-gpt", (1.1, 2.19))):
         shared = {"subject": name, "seed": 0}
         yield {**shared, "method": "float", "bits": 32}
         yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
+        means = product(("search, no bias", "search"), (1.25, 1.5, 2.5))
+        yield from ({**shared, "method": method, "bits": bits} for method, bits in means)
         for targets in ("own", "float"):
             yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
             yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in near)
-        forms = [form for form in FORMS if name == "gpt" or form != "groups of 128"]  # narrower than a group
+        forms = [form for form in FORMS if name == "small-gpt" or form != "groups of 128"]  # narrower than a group
         yield from ({**shared, "method": f, "bits": b, "targets": "float"} for b in (1, 2) for f in forms)
     form = {**shared, "subject": "llama", "method": "double binary, families", "targets": "float"}
     yield from ({**form, "bits": bits} for bits in (1.424, 2.636))

@@ -69,7 +69,7 @@ MODELS = {
         ValueError,
         "bits names layers that are not binarised: 2",
     ),
-    "bits true": (network, {"bits": True}, ValueError, "bits must be integers from 1 to 8, got True"),
+    "bits true": (network, {"bits": True}, ValueError, "bits must be from 1 to 8, .* got True"),
     "mask": (network, {"rows": lambda _: 5}, TypeError, "rows must return a mask .* got int"),
     "no tokens": (
         lambda: network(),

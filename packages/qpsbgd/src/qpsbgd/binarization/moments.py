@@ -7,24 +7,20 @@ AT_ONCE = 2048  # rows whose products are summed in one go
 BLOCK = 256  # inputs whose products with those after them are made at once: the others are the same ones mirrored
 
 
-class NotFinite(ValueError):
-    """Inputs from which no moments can be made."""
-
-
 class Moments:
     """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows."""
 
-    def __init__(self, groups: int, inputs: int) -> None:
-        self.count = 0
+    def __init__(self, groups: int, inputs: int, name: str = "") -> None:
+        self.count, self._name = 0, name
         self._shape = groups, inputs
         self._shift = self._sum = self._products = torch.zeros(0)
         self._target_shift = self._target_sum = self._cross = torch.zeros(0)
 
     def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
-        """Take in rows (B, groups · n), and what their outputs should be (B, groups · m); raises NotFinite."""
+        """Take in rows (B, groups · n), and what their outputs should be (B, groups · m); raises ValueError for NaN."""
         if not len(rows):
             return
-        _check(rows, "its inputs hold NaN or infinite values")
+        self._check(rows, "its inputs hold NaN or infinite values")
         groups, inputs = self._shape
         if not self.count:
             self._shift = _summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
@@ -63,14 +59,19 @@ class Moments:
         return self._sum / self.count + self._shift[:, 0]
 
     def metric(self, *, centred: bool) -> Tensor:
-        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`; raises NotFinite if it overflows."""
-        _check(self._products, "the squares of its inputs overflow")
+        """The mean of x xᵀ, (groups, n, n), of x around its mean where `centred`; raises ValueError if it overflows."""
+        self._check(self._products, "the squares of its inputs overflow")
         for stop in range(BLOCK, len(self._products[0]), BLOCK):
             block = slice(stop - BLOCK, stop)
             self._products[:, stop:, block] = self._products[:, block, stop:].mT
         offset, mean = self._sum / self.count, self.mean
         covariance = self._products / self.count - offset[:, :, None] * offset[:, None, :]
         return covariance if centred else covariance + mean[:, :, None] * mean[:, None, :]
+
+    def _check(self, values: Tensor, problem: str) -> None:
+        if not values.isfinite().all():
+            where = "look for them in the calibration data, or in the model"
+            raise ValueError(f"{self._name}: {problem}; {where}")
 
 
 def _summable(rows: Tensor) -> Tensor:
@@ -80,8 +81,3 @@ def _summable(rows: Tensor) -> Tensor:
     GPUs may round single products to ten bits, so that double is taken there.
     """
     return rows.to(torch.float64 if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32))
-
-
-def _check(values: Tensor, problem: str) -> None:
-    if not values.isfinite().all():
-        raise NotFinite(problem)
