@@ -183,14 +183,12 @@ def distill_job(job):
         table.weight.requires_grad_(False)
     recipe, start = dict(job["options"]), time.perf_counter()
     steps, lr, blocks = recipe["steps"], recipe["lr"], [f"layers.{k}" for k in range(len(model.layers))]
-    options = {"steps": steps, "loss": embedding_loss, "layers": blocks}
-    if job["method"] == "BinaryConnect":
-        real = {"lr": REAL_RATE, "weight_decay": 0.0}
-        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
-    else:
-        options["projection"] = Ridge(delta=recipe.get("delta", "auto"))
+    options = {"relative": True, "steps": steps, "real": {"lr": REAL_RATE, "weight_decay": 0.0}}
+    if job["method"] == "QP-SBGD":
+        options |= {"clip": "range", "projection": Ridge(delta=recipe.get("delta", "auto"))}
+    optimizer, batches = OPTIMIZERS[job["method"]](model, lr, **options), subject.batches(steps, job["seed"])
     with fast():
-        losses = distill(model, teacher, subject.batches(steps, job["seed"]), lr=lr, **options)
+        losses = distill(model, teacher, batches, steps=steps, loss=embedding_loss, layers=blocks, optimizer=optimizer)
     row["training seconds"] = time.perf_counter() - start
     row["before"], row["last losses"] = before, sum(losses[-100:]) / len(losses[-100:])
     return model, row

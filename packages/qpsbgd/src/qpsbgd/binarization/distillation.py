@@ -14,7 +14,6 @@ from qpsbgd.binarization.passes import answer, arguments
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.contexts import evaluation_mode, forward_hooks
 from qpsbgd.optim import QPSBGD
-from qpsbgd.projections import Projection
 
 ONE_BIT_RATE, RATE, REAL_RATE = 0.003, 0.001, 1e-3
 """Steps of latent weights of one bit and of several, in units of their initial range, and AdamW's rate of everything
@@ -33,8 +32,6 @@ def distill(
     loss: Loss | None = None,
     layers: Collection[str] = (),
     lr: float | None = None,
-    projection: str | Projection = "ridge",
-    real_lr: float = REAL_RATE,
     optimizer: Optimizer | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> list[float]:
@@ -57,10 +54,7 @@ def distill(
             with equal weight. With one bit per weight, most networks need this.
         lr: Step size of the latent weights, in units of each layer's initial range; None takes 0.003 if all layers
             have one bit, and 0.001 otherwise.
-        projection: Projection of `QPSBGD`: "ridge", "spins" or an object.
-        real_lr: Learning rate of all other parameters.
-        optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are
-            then not used.
+        optimizer: Another optimiser of the student, such as `BinaryConnect`; lr is then not used.
         progress: Called with the number of steps made and the loss.
 
     Raises:
@@ -73,8 +67,8 @@ def distill(
     if optimizer is None:
         if lr is None:
             lr = ONE_BIT_RATE if all(layer.bits == 1 for layer in binary) else RATE
-        real = {"lr": real_lr, "weight_decay": 0.0}
-        optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
+        real = {"lr": REAL_RATE, "weight_decay": 0.0}
+        optimizer = QPSBGD(student, lr, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss
     losses: list[Tensor] = []
     outputs: dict[nn.Module, Any] = {}
