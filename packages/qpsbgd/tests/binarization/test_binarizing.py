@@ -300,29 +300,21 @@ def test_layers_that_cannot_be_binarised_are_named():
         binarize(model, data, layers=["inner"])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bits": 0}, "bits must be from 1 to 8, by name integers, got 0"),
-        ({"bits": {"2": 1.5}}, "by name integers, got .*1.5"),
-        ({"bits": {"0": 2}}, "bits names layers that are not binarised: 0"),
-        ({"rounds": -1}, "rounds must be"),
-        (
-            {"solver": "gptq"},
-            'solver must be one of "kicks", "feedback", "rounding", or a QUBO solver, auto, .* got .gptq',
-        ),
-        ({"layers": ["7"]}, "got 7; there are 0, 2, 4"),
-        ({"layers": []}, "no layer to binarise"),
-    ],
-)
-def test_wrong_options_say_what_must_hold(trained, options, message):
+WRONG = {
+    "bits must be from 1 to 8, by name integers, got 0": {"bits": 0},
+    "by name integers, got .*1.5": {"bits": {"2": 1.5}},
+    "bits names layers that are not binarised: 0": {"bits": {"0": 2}},
+    'solver must be one of "kicks", "feedback", "rounding", or a QUBO solver, auto, .* got .gptq': {"solver": "gptq"},
+    'targets must be "own" or "float", got .both': {"targets": "both"},
+    "layers must name .* got 2, 7; there are 0, 2, 4": {"layers": [2, "7"]},
+    "no layer to binarise": {"layers": []},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_options_say_what_must_hold(trained, message):
     with pytest.raises(ValueError, match=message):
-        binarize(trained, batches(), **options)
-
-
-def test_no_calibration_data_is_an_error(trained):
-    with pytest.raises(ValueError, match="needs calibration data"):
-        binarize(trained, [])
+        binarize(trained, batches(), **WRONG[message])
 
 
 def test_a_failure_names_the_layer_and_leaves_the_model_alone(trained):
@@ -346,11 +338,13 @@ class Spoils(nn.Module):
         return torch.where(x.abs() > 15, torch.inf, x.relu())
 
 
-def test_a_model_on_several_devices_is_refused(trained):
+def test_a_model_on_several_devices_and_missing_data_are_refused(trained):
     model = copy.deepcopy(trained)
     model[4].to("meta")
     with pytest.raises(ValueError, match="one device, got parts on cpu, meta"):
         binarize(model, batches())
+    with pytest.raises(ValueError, match="needs calibration data"):
+        binarize(trained, [])
 
 
 def test_a_bar_counts_the_layers(trained, capsys):

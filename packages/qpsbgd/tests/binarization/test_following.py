@@ -98,17 +98,6 @@ def test_a_branch_is_made_up_for_only_where_both_networks_have_it():
         torch.testing.assert_close(found, plain + here.branch.undone(error), rtol=1e-4, atol=1e-4)
 
 
-def test_batches_none_of_whose_tokens_count_are_refused():
-    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(5, 3, 4)
-    with pytest.raises(ValueError, match="0: no calibration batch has any rows for it"):
-        binarize(model, [x], layers=["0"], targets="float", rows=lambda _: torch.zeros(5, 3, dtype=torch.bool))
-
-
-def test_unknown_targets_are_refused():
-    with pytest.raises(ValueError, match='targets must be "own" or "float", got \'both\''):
-        binarize(nn.Linear(2, 2), [torch.randn(3, 2)], targets="both")
-
-
 def test_real_layers_behind_binary_ones_make_up_for_their_errors():
     torch.manual_seed(0)
     parts = nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 3)
