@@ -5,17 +5,17 @@ from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.nn import BinaryLinear
 
 FULL = LayerLoss("body.0", (10, 20), 2, 0.5, 0.25, 0.12345, 1.234)
-BLOCKS = LayerLoss("", (3, 100), 1, 0.25, None, 0.2)
+FEEDBACK = LayerLoss("", (3, 100), 1, 0.25, 0.2)
 ROUNDED = LayerLoss("a\x1bb", (5, 4), 8, 0.001)
 NOTHING = summary(nn.ReLU())
 
 
 def test_a_report_is_a_table_of_layers_and_of_those_that_stay():
-    lines = str(Report((FULL, BLOCKS, ROUNDED), {"head": "it is used more than once"}, NOTHING)).splitlines()
+    lines = str(Report((FULL, FEEDBACK, ROUNDED), {"head": "it is used more than once"}, NOTHING)).splitlines()
     assert lines[0].split() == ["layer", "weights", "bits", "rounding", "feedback", "search", "seconds"]
     assert set(lines[1]) == {"-"} and len(lines[1]) == max(map(len, lines[:1] + lines[2:5]))
     assert lines[2].split() == ["body.0", "10", "×", "20", "2", "50.00", "%", "25.00", "%", "12.35", "%", "1.23"]
-    assert lines[3].split() == ["(model)", "3", "×", "100", "1", "25.00", "%", "–", "20.00", "%", "0.00"]
+    assert lines[3].split() == ["(model)", "3", "×", "100", "1", "25.00", "%", "20.00", "%", "–", "0.00"]
     assert lines[4].split() == [r"a\x1bb", *["5", "×", "4", "8", "0.10", "%", "–", "–", "0.00"]]
     assert lines[5] == "head stays real-valued: it is used more than once"
 

@@ -20,9 +20,9 @@ class LayerLoss:
         shape: Shape of the weights, (outputs, inputs per output).
         bits: Binary vectors per output.
         rounding: Lost by signs with fitted scales.
-        feedback: Lost after error feedback; None without feedback, or if blocks were searched.
+        feedback: Lost after error feedback; None without it.
         search: Lost after the search; None without a search.
-        seconds: Time for the layer, without forward passes unless it was cut into blocks.
+        seconds: Time for the layer, without forward passes.
     """
 
     name: str
