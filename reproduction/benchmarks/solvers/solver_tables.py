@@ -94,7 +94,7 @@ def solvers_figure():
         lines = []
         for name in names:
             point, ours = row["solvers"][name], name in SOLVERS
-            line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name]["color"]}
+            line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name]["colour"]}
             mark = {"mark": "o", "width": 3.2} if ours else {"mark": "x", "width": 3.8}
             lines.append({**line, "label": name if ours else f"{name} (peer)", "style": "points", **mark})
         axes = {"x_label": "ms per column", "y_label": "gap to the best known energy"}

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from qpsbgd_paper.report.rendering import INK, tidy, wrap
-from qpsbgd_paper.report.styles import legend_columns, line_looks
+from qpsbgd_paper.report.drawings import WIDTH, plot_panels
+from qpsbgd_paper.report.rendering import INK
+from qpsbgd_paper.report.styles import line_looks
 from qpsbgd_paper.report.summaries import Summary, by_setting, line_labels, rows_of
 
-WIDTH = 7.2
 LOG_FROM = 10.0  # a positive axis that spans more than this factor is logarithmic, accuracies aside
 UNLIKE = 3.0  # panels share a scale unless one needs this many times another's
 NOISY = 5.0  # curves whose ups and downs add up to more than this many times their range are smoothed
@@ -44,8 +43,8 @@ def curve_panels(summary: Summary, series: Mapping[str, Any]) -> list[tuple[str,
 def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
     """One panel per case, on one scale where they are alike, and a line per method: the mean of the seeds.
 
-    The scale shows what most lines need; the legend marks those that leave it with an arrow. Where noise would hide the
-    lines behind each other, they are running means, and the axis says so.
+    The scale shows what most lines need. Where noise would hide the lines behind each other, they are running means,
+    and the axis says so.
     """
     panels, label = curve_panels(summary, series), str(series["label"])
     means = [{line: _finite(curve["mean"]) for line, curve in curves.items()} for _, curves in panels]
@@ -57,35 +56,22 @@ def plot_curves(summary: Summary, series: Mapping[str, Any]) -> Figure:
     spans = [high - low for low, high, _ in ranges]
     if max(spans) < UNLIKE * min(spans):
         ranges = [y_range([mean for panel in means for mean in panel.values()], may_be_log=may_be_log)] * len(panels)
-    columns = min(len(panels), 2 if len(panels) in (2, 4) else 3)
-    rows = -(-len(panels) // columns)
     looks, labels = line_looks(rows_of(summary)), line_labels(summary)
-    lines = [line for line in labels if any(line in curves for _, curves in panels)]
-    per_row = legend_columns(labels[line] for line in lines)
-    row_height = (3.3, 2.9, 2.3)[columns - 1]
-    figure = Figure(figsize=(WIDTH, rows * row_height + 0.2 * -(-len(lines) // per_row)), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    arrows: dict[str, str] = {}
-    for number, (axes, (title, curves), (low, high, log)) in enumerate(zip(grid.flat, panels, ranges, strict=False)):
-        for line, mean in means[number].items():
-            axes.plot(np.array(curves[line]["x"], dtype=float), mean, **looks[line])
-            arrows |= {line: " ↓"} if (mean < low).any() else {}
-            arrows |= {line: " ↑"} if (mean > high).any() else {}
-        axes.set_ylim(low, high)
-        axes.margins(x=0.02)
-        tidy(axes, log="y" if log else "")
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
-        axes.set_title(wrap(title, WIDTH / columns - 0.6))
-        if number + columns >= len(panels):
-            axes.set_xlabel(series.get("x_label", "step"))
-        if number % columns == 0:
-            axes.set_ylabel(wrap(label, row_height - 0.6))
-    for line in lines:
-        grid[0, 0].plot([], [], label=labels[line] + arrows.get(line, ""), **looks[line])
-    figure.legend(loc="outside lower center", ncols=per_row)
-    return figure
+    drawn = [
+        {
+            "title": title,
+            "x_label": series.get("x_label", "step"),
+            "y_label": label,
+            "log": "y" if log else "",
+            "y_limits": [low, high],
+            "lines": [
+                {"x": curves[line]["x"], "y": mean, "label": labels[line], **looks[line]}
+                for line, mean in panel.items()
+            ],
+        }
+        for (title, curves), panel, (low, high, log) in zip(panels, means, ranges, strict=True)
+    ]
+    return plot_panels({"name": series["key"], "kind": "lines", "panels": drawn})
 
 
 def y_range(means: Sequence[np.ndarray[Any, Any]], *, may_be_log: bool) -> tuple[float, float, bool]:

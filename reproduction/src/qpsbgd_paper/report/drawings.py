@@ -5,8 +5,8 @@ are `columns` (panels per row), `width` (of the figure) and `height` (of a row, 
 where parts of a data set are seen, which the repository does not hold). What else a panel has depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
-                optional error (a band, or bars at points), label, style ("line", "dashes", "points", or "bar", a thick
-                stroke with ends that marks a distance), mark ("o" or "x", of points), colour and width
+                optional error (a band, or bars at points), label, style ("points", "bar", a thick stroke with ends that
+                marks a distance, or one of `STROKES`), mark ("o" or "x", of points), colour and width
     histograms  x_label, y_label, edges (k + 1), counts (k), optional log ("y"), colour, and mark: {x, label}, a
                 vertical line
     matrices    values (rows of numbers, None for an empty cell), optional text (rows of texts), and of the figure
@@ -33,14 +33,19 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from qpsbgd_paper.report.curves import WIDTH
 from qpsbgd_paper.report.rendering import INK, tidy, wrap
 from qpsbgd_paper.report.styles import PALETTE, RED, legend_columns
 
 Drawing = Mapping[str, Any]  # a figure, or a panel of one, as the module's docstring has it
 
+WIDTH = 7.2  # of a figure, in inches
+
 _BLUE, _FAINT = "#2463ad", "#8b929a"
 _MANY_PARTS = 500
+
+STROKES = {"line": "-", "dashes": "--", "dash-dots": "-.", "dots": ":"}
+"""Styles of lines."""
+
 _COLOURS = {
     "diverging": LinearSegmentedColormap.from_list("diverging", [_BLUE, "#f1f3f4", RED]),
     "rising": LinearSegmentedColormap.from_list("rising", ["#edf1f5", "#86b3e3", _BLUE, "#0b2f5e"]),
@@ -105,7 +110,7 @@ def _strokes(axes: Axes, lines: Sequence[Drawing]) -> None:
         if style == "bar":
             look |= {"linewidth": line.get("width", 2.4), "marker": "_", "markersize": 8, "clip_on": False, "zorder": 4}
         else:
-            look |= {"linestyle": {"line": "-", "dashes": "--"}[style], "linewidth": line.get("width", 1.6)}
+            look |= {"linestyle": STROKES[style], "linewidth": line.get("width", 1.6)}
         axes.plot(x, y, **look)
         if error is not None:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.15, linewidth=0, zorder=1)

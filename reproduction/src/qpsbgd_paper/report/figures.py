@@ -11,7 +11,7 @@ from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.rendering import image
 from qpsbgd_paper.report.summaries import Summary, file_name
 
-CURVES = "Means of the seeds. An arrow in the legend marks lines that leave the scale."
+CURVES = "Means of the seeds; the scale shows what most lines need."
 
 
 @dataclass(frozen=True)

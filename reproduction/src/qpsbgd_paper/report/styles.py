@@ -30,24 +30,24 @@ PALETTE = (RED, "#d9a514", "#5f9a2c", "#b8479b", "#3f9bd1", "#5a63c8", "#c76f4a"
 """Colours of what is not a method, such as the spins of a QUBO."""
 
 _STROKES: Mapping[str, dict[str, Any]] = {
-    "ours": {"linewidth": 2.4, "zorder": 4},
-    "paper": {"linewidth": 1.9, "linestyle": "--", "zorder": 3.5},
-    "variant": {"linewidth": 1.7, "linestyle": "-.", "zorder": 3},
-    "baseline": {"linewidth": 1.3, "zorder": 2.5},
-    "control": {"linewidth": 1.3, "linestyle": ":", "zorder": 2.2},
+    "ours": {"width": 2.4},
+    "paper": {"width": 1.9, "style": "dashes"},
+    "variant": {"width": 1.7, "style": "dash-dots"},
+    "baseline": {"width": 1.3},
+    "control": {"width": 1.3, "style": "dots"},
 }
 
 
 def line_looks(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The colour and stroke of every line among the rows, by its name, as matplotlib's keywords."""
+    """The colour and stroke of every line among the rows, by its name, as `drawings` has them."""
     looks: dict[str, dict[str, Any]] = {}
     for row in rows:
         line, kind = row["line"], row.get("kind", "baseline")
         if line not in looks:
-            taken = {look["color"] for look in looks.values()}
+            taken = {look["colour"] for look in looks.values()}
             spare = COOL if kind in ("baseline", "control") else WARM
             free = [colour for colour in spare if colour not in taken] or [spare[len(looks) % len(spare)]]
-            looks[line] = {"color": COLOURS.get(line, free[0]), **_STROKES.get(kind, _STROKES["baseline"])}
+            looks[line] = {"colour": COLOURS.get(line, free[0]), **_STROKES.get(kind, _STROKES["baseline"])}
     return looks
 
 
