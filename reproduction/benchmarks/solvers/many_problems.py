@@ -6,7 +6,6 @@ qubits broken, 100 reads of each:
 - `PackedComposite`, first with its search for cliques, then again with those on disk;
 - `ParallelEmbeddingComposite` with as many cliques of 60 as our search finds, since each of its embeddings must serve
   every model: with all models in one call, whose answers are counted, and in calls of as many as it has embeddings;
-- `TilingComposite`, with tiles that hold a clique of 60;
 - `EmbeddingComposite`, one model after the other; of more than ten models its submissions are counted, not run.
 
 QPU time is 8.5 ms per submission and 82 µs per read, the mock's figures. The mock does not anneal, so answers are not
@@ -14,17 +13,17 @@ compared. Host seconds are of processor time, the searches in processes of their
 
     python benchmarks/solvers/many_problems.py     writes results/many_problems.json
 
-The file is written after every row, and a chip all of whose rows it has is not measured again.
+The file is written after every row, and a chip all of whose rows it has is not measured again. What rows have under
+"tiling", which `TilingComposite` refused on every chip, is by many_problems.py of commit 12f1dfc7.
 """
 
 import os
 import tempfile
-import warnings
 from pathlib import Path
 
 import dimod
 import numpy as np
-from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite, TilingComposite
+from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite
 
 from benchmarks.solvers.qpu_cost import CHIPS, PROGRAMMING_SECONDS, READ_SECONDS, READS, chip
 from benchmarks.tables import RESULTS, results
@@ -64,17 +63,6 @@ def parallel(composite, bqms, size):
     return lambda: (len(bqms), sum(len(composite.sample_multiple(call, num_reads=READS)[0]) for call in calls))
 
 
-def tiling(sampler):
-    """What `TilingComposite` says to tiles that hold a clique of `LARGEST`: K of 4 m spins is in a Chimera of m × m."""
-    cells = -(-LARGEST // 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return {"embeddings": len(TilingComposite(sampler, cells, cells).embeddings)}
-        except (ValueError, KeyError) as error:
-            return {"refused": f"{type(error).__name__}: {error}"}
-
-
 def one_by_one(sampler, bqms):
     composite = EmbeddingComposite(sampler)
     return lambda: (len(bqms), sum(bool(len(composite.sample(bqm, num_reads=READS))) for bqm in bqms))
@@ -93,7 +81,6 @@ def cases(chips):
                 row["embeddings"] = len(embeddings)
                 row["parallel_one_call"] = measure(sampler, parallel(composite, bqms, len(bqms)))
                 row["parallel"] = measure(sampler, parallel(composite, bqms, len(embeddings)))
-                row["tiling"] = tiling(sampler)
                 if count <= MOST_ONE_BY_ONE:
                     row["one_by_one"] = measure(sampler, one_by_one(sampler, bqms))
                 else:
