@@ -33,7 +33,7 @@ def test_a_small_run_shows_figures_tables_and_claims(adult, tmp_path):
 
 
 def test_a_layers_gap_can_be_repeated_from_its_seed(adult):
-    job = {"inputs": 3, "neurons": 2, "batch": 1, "scale": "literal", "gain": "1", "seed": 0, "steps": 2}
+    job = {"neurons": 2, "scale": "literal", "gain": "1", "seed": 0, "steps": 2}
     first = measure(**job)
     torch.manual_seed(99)
     assert measure(**job) == first
@@ -48,7 +48,6 @@ def test_a_layers_gap_can_be_repeated_from_its_seed(adult):
 
 def test_at_scale_1_a_single_row_gives_every_neuron_the_same_gap(adult):
     gaps = {
-        measure(inputs=3, neurons=2, batch=1, scale=1.0, gain="1", seed=seed, steps=1)["gaps"]["chip"]["smallest"]
-        for seed in range(3)
+        measure(neurons=2, scale=1.0, gain="1", seed=seed, steps=1)["gaps"]["chip"]["smallest"] for seed in range(3)
     }
     assert max(gaps) - min(gaps) < 1e-9

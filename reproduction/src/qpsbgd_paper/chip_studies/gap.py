@@ -34,13 +34,13 @@ BLUE, RED = 1, 0  # in the palette of figures
 MOST_SHOWN = 16
 
 
-def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, seed: int, steps: int) -> Result:
-    """The gaps of the QUBOs of one update, and for seed 0 of three inputs also the levels."""
-    rows, targets = _rows(inputs, seed)
+def measure(*, neurons: int, scale: Any, gain: str, seed: int, steps: int) -> Result:
+    """The gaps of the QUBOs of one update, and for seed 0 and few neurons also the levels."""
+    rows, targets = training_rows("three")
     torch.manual_seed(seed)
-    layer = BinaryLinear(inputs, neurons, gain=GAINS[gain])
+    layer = BinaryLinear(3, neurons, gain=GAINS[gain])
     optimizer = QPSBGD([layer], lr=0.03, projection=Printed(solver="auto", scale=scale), clip=None)
-    *before, last = random_rows(len(rows), batch, steps + 1)
+    *before, last = random_rows(len(rows), 1, steps + 1)
     fit(layer, lambda some: _loss(layer(rows[some]), targets[some]), rows=before, optimizers=[optimizer])
     record = full_batch(layer, (rows[last], targets[last]), _loss)[0].record
     family = binary_map(record.inputs.double(), record.output_grads.double(), gain=layer.gain, scale=scale)
@@ -49,9 +49,9 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     gaps: dict[str, dict[str, Any]] = {}
     for unit, columns, schedule in (("chip", chip, LINEAR), ("own", plain, LINEAR), ("GHz", chip, ADVANTAGE)):
         gap = spectral_gap(columns, schedule=schedule, points=41)
-        gaps[unit] = vars(gap) | {"degeneracy": str(gap.degeneracy)}
+        gaps[unit] = vars(gap)
     result: Result = {"gaps": gaps, "gradient": record.output_grads.abs().max().item()}
-    if inputs == 3 and neurons <= 2 and not seed:
+    if neurons <= 2 and not seed:
         whole, grid = direct_sum(plain), np.linspace(0, 1, 101)
         at = np.array([gaps["own"]["position"], 1.0])
         ground = levels(whole, points=at, count=1)[0, 0] if at[0] < 1 else levels(whole, count=1)[-1, 0]
@@ -64,15 +64,6 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Every neuron is a classifier of its own, so that all columns are draws from one distribution."""
     wanted = targets[:, None].expand_as(outputs)
     return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1).mean()
-
-
-def _rows(inputs: int, seed: int) -> tuple[Tensor, Tensor]:
-    """All rows with the three chosen columns, or with some of the 15 balanced ones."""
-    if inputs == 3:
-        return training_rows("three")
-    rows, targets = training_rows("balanced")
-    order = torch.randperm(rows.shape[1], generator=torch.Generator().manual_seed(seed))
-    return rows[:, order[:inputs]], targets
 
 
 def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
@@ -94,33 +85,6 @@ def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
         "The bar is the smallest gap between the ground level and the first level that does not end in a ground state."
     )
     return {"name": "levels", "title": "Levels of a layer", "caption": caption, "kind": "lines", "panels": panels}
-
-
-Widths = dict[tuple[int, Any], dict[str, dict[int, list[float]]]]
-
-
-def _by_width(runs: Sequence[tuple[Job, Result]]) -> Widths:
-    """Smallest gaps by batch and scale, then by unit, then by the number of inputs."""
-    widths: Widths = {}
-    for job, result in runs:
-        for unit, gap in result["gaps"].items():
-            units = widths.setdefault((job["batch"], job["scale"]), {})
-            units.setdefault(unit, {}).setdefault(job["inputs"], []).append(gap["smallest"])
-    return widths
-
-
-def _width_figure(widths: Widths) -> dict[str, Any]:
-    panels = []
-    for unit, title in UNITS.items():
-        lines = []
-        for colour, ((batch, scale), units) in enumerate(widths.items()):
-            label = f"batch {batch}, {_scale_text(scale)}"
-            medians = [statistics.median(values) for values in units[unit].values()]
-            lines.append({"x": list(units[unit]), "y": medians, "label": label, "colour": colour, "style": "line"})
-        labels = {"x_label": "inputs of the neuron = spins", "y_label": "smallest gap (median)"}
-        panels.append({"title": title, **labels, "log": "xy", "lines": lines})
-    caption = "One neuron, gain 1/√n."
-    return {"name": "widths", "title": "Gap and inputs", "caption": caption, "kind": "lines", "panels": panels}
 
 
 def _scale_text(scale: Any) -> str:
@@ -146,16 +110,6 @@ def _neuron_table(values: Mapping[tuple[str, str, str], list[float]]) -> dict[st
     return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
 
 
-def _width_table(widths: Widths) -> dict[str, Any]:
-    body = []
-    for (batch, scale), units in widths.items():
-        for inputs in units["chip"]:
-            cells = [_spread(units[unit][inputs]) for unit in UNITS]
-            body.append([f"{batch}", _scale_text(scale), f"{inputs}", *cells])
-    title = "Smallest gap of one neuron, gain 1/√n: median (least – greatest)"
-    return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
-
-
 def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[Judged]:
     settings = (
         ("literal, gain 1", "own", "as printed, gain 1, in the QUBO's own unit"),
@@ -167,19 +121,6 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
         text, source = f"The gap shrinks from one neuron to two ({words})", of_the_paper(setting.startswith("literal"))
         single, double = (values[setting, count, unit] for count in "12")
         claims.append(judge_pairs(text, single, double, source=source, number="0.03 to 0.01"))
-    return claims
-
-
-def _width_claims(widths: Widths) -> list[Judged]:
-    claims = []
-    for (batch, scale), units in widths.items():
-        gaps = units["chip"]
-        few, *_, many = gaps
-        common = min(len(gaps[few]), len(gaps[many]))
-        where = f"batch {batch}, {_scale_text(scale)}, chip's ranges"
-        text = f"The gap shrinks with the inputs: {many} against {few} ({where})"
-        source = of_the_paper(scale == "literal")
-        claims.append(judge_pairs(text, gaps[few][:common], gaps[many][:common], source=source))
     return claims
 
 
@@ -199,42 +140,29 @@ class Gap(Study):
     paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
     work = staticmethod(measure)
     needs = (training_rows,)
-    small = {"seeds": 2, "steps": 2, "neurons": (1, 2), "widths": (4, 5), "wide_seeds": 2}
+    small = {"seeds": 2, "steps": 2, "neurons": (1, 2)}
     seeds: int = 20
     steps: int = 10
     neurons: tuple[int, ...] = (1, 2, 4)
-    widths: tuple[int, ...] = (4, 6, 8)
-    wide_seeds: int = 6
 
     def jobs(self) -> Sequence[Job]:
-        same: Job = {"steps": self.steps}
-        jobs: list[Job] = [
-            {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
+        return [
+            {"neurons": neurons, "scale": scale, "gain": gain, "seed": seed, "steps": self.steps}
             for scale in ("literal", 1.0)
             for gain in GAINS
             for neurons in self.neurons
             for seed in range(self.seeds)
         ]
-        jobs += [
-            {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
-            for batch in (1, 16)
-            for scale in ("literal", 1.0)
-            for width in self.widths
-            for seed in range(min(self.seeds, self.wide_seeds))
-        ]
-        return jobs
 
     def presentation(self, results: Sequence[Result]) -> dict[str, Any]:
         runs = list(zip(self.jobs(), results, strict=True))
-        small = [(job, result) for job, result in runs if job["inputs"] == 3]
         values: dict[tuple[str, str, str], list[float]] = {}
-        for job, result in small:
+        for job, result in runs:
             for unit in UNITS:
                 key = (f"{job['scale']}, gain {job['gain']}", f"{job['neurons']}", unit)
                 values.setdefault(key, []).append(result["gaps"][unit]["smallest"])
-        widths = _by_width([run for run in runs if run[0]["neurons"] == 1 and run[0]["gain"] == "1/√n"])
         return {
-            "figures": [_level_figure(small), _width_figure(widths)],
-            "tables": [_neuron_table(values), _width_table(widths)],
-            "claims": [*_neuron_claims(values), *_width_claims(widths)],
+            "figures": [_level_figure(runs)],
+            "tables": [_neuron_table(values)],
+            "claims": _neuron_claims(values),
         }
