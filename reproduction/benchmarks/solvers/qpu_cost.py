@@ -27,9 +27,8 @@ from qpsbgd.projections import Printed
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
+from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.measurements import print_rows, publish
-from qpsbgd_paper.framework.methods import DWAVE
 from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
 from qpsbgd_qubo.annealers.dwave import DWave
@@ -93,13 +92,6 @@ def layer(n, m):
     return lambda solver: solver.solve(random_family(n, m, 2 * n))
 
 
-def steps_of_the_experiment():
-    """Steps of all runs on the virtual chip in `qpsbgd run mnist`, which takes its options from the exact solver."""
-    experiment = MnistPairs()
-    cases = [case for case in experiment.cases() if DWAVE in experiment.lines(case)]
-    return sum(experiment.seeds * SETTINGS[case.group]["steps"] for case in cases)
-
-
 def compare(what, work, name, *, columns=None):
     """All ways for one piece of work on one chip; given a number of columns, those one by one are counted, not run."""
 
@@ -132,12 +124,8 @@ def main():
         cases += [partial(compare, "layer of 16 inputs, 84 columns", layer(16, 84), name, columns=columns)]
     cases += [partial(compare, "layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", columns=1000)]
     results = print_rows(case() for case in cases)
-    whole = {"steps": steps_of_the_experiment()}
-    for way in ("packed", "shared", "one_by_one"):
-        figures = ("submissions", "chip_seconds")
-        whole[way] = {key: results[0][way][key] * whole["steps"] / UPDATES for key in figures}
     settings = {"reads": READS, "updates": UPDATES, "programming_seconds": PROGRAMMING_SECONDS}
-    publish(__file__, settings=settings | {"read_seconds": READ_SECONDS}, results=results, experiment_mnist=whole)
+    publish(__file__, settings=settings | {"read_seconds": READ_SECONDS}, results=results)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
@@ -25,10 +26,8 @@ def jaccard(spins: Tensor) -> Tensor:
 
     Two vectors without any +1 spin are equal and have similarity 1. Independent random spins have 1/3 on average.
     """
-    up = (spins > 0).double()
-    common, sizes = up @ up.T, up.sum(1)
-    union = sizes[:, None] + sizes[None, :] - common
-    return torch.where(union > 0, common / union.clamp(min=1), 1.0)
+    up = (spins > 0).numpy()
+    return torch.from_numpy(1 - cdist(up, up, "jaccard"))
 
 
 def lowest(spins: Tensor, energies: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
