@@ -58,12 +58,12 @@ class Digits(Comparison):
     name = "digits"
     title = "Handwritten digits"
     about = (
-        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs, batches of 32, and the "
-        "number of steps, over which its learning rate falls to zero by a cosine. At defaults, no other option is "
-        "given; tuned, options are chosen on validation data, separately for each budget."
+        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs, batches of 32, and a "
+        'learning rate that falls to zero along a cosine. "Defaults" sets no other option; "tuned" chooses options '
+        "on validation data, separately for each budget."
     )
     paper = ""
-    undecided = "a tiny data set: with 1,797 images, differences drown in the noise of the seeds"
+    undecided = "a tiny data set: with 1,797 images, differences drown in the noise between seeds"
     metrics = (FINAL,)
     series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
     chosen_by = Metric(FINAL.key, "validation accuracy")

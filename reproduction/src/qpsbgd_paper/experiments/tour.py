@@ -142,7 +142,7 @@ def _digits_figure(digits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         wrong = "" if digit["answer"] == digit["target"] else f", is {digit['target']}"
         return f"answer: {digit['answer']}{wrong}"
 
-    title = "Digits that it was not trained on, and its answers"
+    title = "New digits, and the network's answers"
     panels = [{"title": words(digit), "values": digit["pixels"]} for digit in digits]
     return {"name": "answers", "title": title, "kind": "images", "columns": 5, "height": 1.7, "panels": panels}
 
@@ -157,9 +157,9 @@ def _weights_figure(result: Mapping[str, Any]) -> dict[str, Any]:
         tiled[top : top + 8, left : left + 8] = unit
     caption = (
         f"The first layer's weights of {len(units)} hidden units, one square of 8 × 8 pixels each: dark +1, light −1. "
-        "They are stored in one bit each."
+        "Each is stored in one bit."
     )
-    text = {"name": "weights", "title": "All it learnt: weights +1 and −1", "caption": caption}
+    text = {"name": "weights", "title": "All it has learned: weights +1 and −1", "caption": caption}
     values = [[None if v != v else v for v in row] for row in tiled.tolist()]
     panels = [{"title": "", "values": values}]
     return {**text, "kind": "images", "height": 7.2 * rows / columns, "panels": panels}
@@ -170,7 +170,7 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
     lowered = f"{before:.1f} to {after:.1f}".replace("-", "\u2212")
     differs = (np.array(neuron["answer"]) != np.array(neuron["signs"])) * np.array(neuron["answer"])
     panels = {
-        "which pixels go together (Q)": neuron["couplings"],
+        "correlated pixels (Q)": neuron["couplings"],
         "gradient": neuron["gradient"],
         "over real numbers: ridge": neuron["ridge"],
         "signs of the gradient": neuron["signs"],
@@ -178,9 +178,9 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
         "where the two differ": differs.tolist(),
     }
     caption = (
-        "What the projection does for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
-        "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection asks for the weights' "
-        "direction that explains the output's gradient best: over real numbers it is a linear system, over ±1 a QUBO. "
+        "What the projection does for one hidden unit in one step. The inputs, 8 × 8 pixels, are correlated "
+        "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection finds the change "
+        "of weights that best explains the output's gradient: over real numbers by a linear system, over ±1 by a QUBO. "
         f"Its answer differs from the gradient's signs in {neuron['flipped']} of 64 places and lowers the energy from "
         f"{lowered}. Each picture is scaled to its largest entry."
     )
@@ -225,7 +225,7 @@ class Tour(Study):
         before, *_, after = result["use"]
         ours, floats = (f"{100 * result[key]:.1f}\u00a0%" for key in ("accuracy", "float_accuracy"))
         tiles = [
-            {"value": ours, "note": f"of 360 new digits are right with weights ±1; with float32 weights {floats}."},
+            {"value": ours, "note": f"of 360 new digits correct with weights ±1; {floats} with float32 weights."},
             {
                 "value": f"{before['bytes']:,} → {after['bytes']:,} bytes",
                 "note": "From float32 to one bit per weight in C.",

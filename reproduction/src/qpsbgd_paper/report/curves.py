@@ -123,7 +123,7 @@ def plot_verdicts(summaries: Sequence[Summary]) -> Figure:
             (x, y) for y, verdicts in enumerate(rows.values()) for x, each in enumerate(verdicts) if each == verdict
         ]
         x, y = np.array(places).reshape(-1, 2).T
-        axes.scatter(x, y, s=110, marker="s", color=colour, label=verdict)
+        axes.scatter(x, y, s=110, marker="s", color=colour, label=verdict.replace("cannot tell", "inconclusive"))
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(-0.7, max(19, *(len(verdicts) for verdicts in rows.values()))))
     axes.xaxis.set_visible(False)

@@ -1,8 +1,8 @@
 """Figures that studies describe: drawn from the mappings under "figures" of an experiment's results.
 
 A figure has `name` (part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`; optional
-are `columns` (panels per row), `width` (of the figure) and `height` (of a row, both in inches), and `shows_data` (true
-where parts of a data set are seen, which the repository does not hold). What else a panel has depends on the kind:
+are `columns` (panels per row), `height` (of a row, in inches) and `shows_data` (true where parts of a data set are
+seen, which the repository does not hold). What else a panel has depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
                 optional error (a band, or bars at points), label, style ("points", "bar", a thick stroke with ends that
@@ -58,16 +58,15 @@ def plot_panels(figure: Drawing) -> Figure:
     try:
         columns = min(figure.get("columns") or (2 if len(panels) in (2, 4) else 3), len(panels))
         rows = -(-len(panels) // columns)
-        width = figure.get("width") or WIDTH
-        height = figure.get("height") or _ROW_HEIGHTS[kind] * width / columns + 0.5
-        plot = Figure(figsize=(width, rows * height), layout="constrained")
+        height = figure.get("height") or _ROW_HEIGHTS[kind] * WIDTH / columns + 0.5
+        plot = Figure(figsize=(WIDTH, rows * height), layout="constrained")
         grid = plot.subplots(rows, columns, squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _KINDS[kind](axes, panel, figure)
-            axes.set_title(wrap(str(panel.get("title", "")), width / columns - 0.5))
-            axes.set_xlabel(wrap(str(panel.get("x_label", "")), width / columns - 0.5))
+            axes.set_title(wrap(str(panel.get("title", "")), WIDTH / columns - 0.5))
+            axes.set_xlabel(wrap(str(panel.get("x_label", "")), WIDTH / columns - 0.5))
             axes.set_ylabel(wrap(str(panel.get("y_label", "")), height - 0.6))
         if kind == "matrices":
             _colour_bar(plot, [axes for axes in grid.flat if axes.get_visible()], figure)
