@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 INTRO = (
-    "The paper's claims are judged on the paper's own form: its equation as printed, without momentum, tuned over "
-    "learning rates and over the size of v, which it leaves open: the mean or the sum of the loss taken literally, or "
-    "a scale κ; the two literal readings have lines of their own. (G), in the paper QP-SBGD with Gurobi, is that form "
+    "The paper's claims are judged on its own form: the equation as printed, without momentum, tuned over learning "
+    "rates and over the size of v, which the paper leaves open: the mean or the sum of the loss taken literally, or a "
+    "scale κ; the two literal readings have rows of their own. (G), in the paper QP-SBGD with Gurobi, is that form "
     "with our exact solver, or descent where layers are too wide for exact answers. (D), in "
     "the paper on a D-Wave annealer, is that form on a virtual chip (solver virtual-qpu: a Pegasus graph with chains "
-    "and control errors, ten reads, no descent): nothing has been run on hardware. Ours are `Spins` and `Ridge`, with "
-    "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
-    "training or validation data, extended where the best learning rate lies at its edge, the best three compared on "
-    "ten seeds; figures are means ± standard deviations over seeds. The paper refers to the multi-objective "
+    "and control errors, ten reads, no descent); nothing has been run on hardware. Our own forms, `Spins` and `Ridge`, "
+    "have aims of their own. Controls train no binary weights. Every method's options are chosen from a small grid on "
+    "training or validation data, extended where the best learning rate is at its edge; the best three are compared "
+    "on ten seeds. Figures are means ± standard deviations over seeds. The paper refers to the multi-objective "
     "optimisation of Ayodele et al. (2022) for batches; with equal weights that is the sum of the rows' QUBOs, as "
     "here. BC is BinaryConnect."
 )
@@ -153,7 +153,7 @@ def read_summaries(folder: Path) -> list[Summary]:
         try:
             summary = read_summary(paths[name])
             if summary["experiment"] != name:
-                raise ValueError(f"{paths[name]} is no result of `qpsbgd run {name}`, but of {summary['experiment']}")
+                raise ValueError(f"{paths[name]} is a result of `qpsbgd run {summary['experiment']}`, not of {name}")
         except ValueError:
             if name in known:
                 raise
