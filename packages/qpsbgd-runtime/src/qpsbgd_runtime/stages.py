@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import qpsbgd_runtime.image_operations as images
@@ -64,6 +65,20 @@ def sources_of(operation: Operation, number: int) -> tuple[int, ...]:
     if not all(0 <= source < number for source in sources):
         raise ValueError(f"{operation} takes the values {sources}, but only 0 to {number - 1} come before it")
     return sources
+
+
+def needed(operations: Sequence[Operation], last: int) -> tuple[Operation, ...]:
+    """The operations that the value with the number `last` needs, numbered anew."""
+    sources, numbers = {last} - {0}, {0: 0}
+    for number in range(last, 0, -1):
+        if number in sources:
+            sources |= {*sources_of(operations[number - 1], number)} - {0}
+    kept = []
+    for place, number in enumerate(sorted(sources), 1):
+        numbers[number] = place
+        inputs = tuple(numbers[source] for source in sources_of(operations[number - 1], number))
+        kept.append(replace(operations[number - 1], inputs=() if inputs == (place - 1,) else inputs))
+    return tuple(kept)
 
 
 def last_uses(operations: Sequence[Operation]) -> list[int]:

@@ -35,7 +35,6 @@ LAYERS = {
     "one dimension": (lambda: BinaryConv1d(9, 4, 3, padding=2, dilation=2), (9, 11)),
     "small pools": (lambda: nn.MaxPool2d((2, 3), (1, 2), dilation=(2, 1)), (3, 6, 8)),
     "clips of a few numbers": (lambda: nn.ReLU6(), (3,)),
-    "clips of numbers beside fours": (lambda: nn.Hardtanh(-0.5, 0.25), (7,)),
 }
 
 

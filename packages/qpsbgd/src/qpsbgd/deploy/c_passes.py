@@ -12,7 +12,7 @@ import numpy as np
 import qpsbgd_runtime.operations as ops
 from qpsbgd_runtime.image_operations import AveragePool, MaxPool
 from qpsbgd_runtime.operations import Array, Kind, Operation, Shape
-from qpsbgd_runtime.stages import Stage, last_uses, walk
+from qpsbgd_runtime.stages import Stage, last_uses, needed, walk
 from qpsbgd_runtime.tensor_operations import Combine, Concatenate
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
@@ -72,7 +72,7 @@ def in_small_numbers(operations: Sequence[Operation], shape: Shape) -> tuple[Ope
     for number, stage in enumerate(stages, 1):
         if isinstance(stage.operation, Quantize):
             _sum_whole(changed, stages, number)
-    return _prune(changed)
+    return needed(changed, len(changed))
 
 
 def _pools_behind(operations: Sequence[Operation]) -> list[Operation]:
@@ -164,17 +164,3 @@ def _adds(operation: Operation | None, stages: Sequence[Stage], number: int) -> 
         return False
     first, second = stages[number - 1].before
     return first.shape == second.shape
-
-
-def _prune(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """The operations that the last one needs, numbered anew."""
-    needed, numbers = {len(operations)}, {0: 0}
-    for number in range(len(operations), 0, -1):
-        if number in needed:
-            needed |= {*(operations[number - 1].inputs or (number - 1,))} - {0}
-    kept = list[Operation]()
-    for place, number in enumerate(sorted(needed), 1):
-        numbers[number] = place
-        sources = operations[number - 1].inputs or (number - 1,)
-        kept.append(replace(operations[number - 1], inputs=tuple(numbers[source] for source in sources)))
-    return tuple(kept)

@@ -263,11 +263,7 @@ def _clip(operation: ops.Clip, frame: Frame) -> str:
             body.append(f"const float {name} = {value};")
             value = f"{name} {sign} {float_text(bound)} ? {float_text(bound)} : {name}"
     count = frame.before.channels * frame.before.positions
-    fours = count // 4 * 4  # compilers turn these into vectors, which have no branches to mispredict
-    body = [*body, f"out[k] = {value};", "}"]
-    loops = [f"{over('k', fours)} {{"] * (fours > 0)
-    rest = [f"for (int32_t k = {fours}; k < {count}; k++) {{"] * (count > fours)
-    return indent(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
+    return indent([over("k", count)], [*body, f"out[k] = {value};"])
 
 
 def _plain_max_pool(window: Window, before: Values, after: Values) -> str:

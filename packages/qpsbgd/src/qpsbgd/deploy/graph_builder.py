@@ -17,6 +17,7 @@ from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.image_operations import MaxPool
 from qpsbgd_runtime.operations import Array, Clip, Operation, Reshape, Shape, Sign, Spins, Value
+from qpsbgd_runtime.stages import needed
 from qpsbgd_runtime.tensor_operations import Activation, Combine, Softmax
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 
@@ -130,17 +131,7 @@ class GraphBuilder:
         """The operations that the output needs; real numbers come out of the last one."""
         if not isinstance(output, Traced):
             raise ValueError(f"the model must return one tensor, got {type(output).__name__}")
-        last = self.real(output)
-        needed, numbers = {last} - {0}, {0: 0}
-        for number in range(last, 0, -1):
-            if number in needed:
-                needed |= {*self._operations[number - 1].inputs} - {0}
-        kept = []
-        for place, number in enumerate(sorted(needed), 1):
-            operation, numbers[number] = self._operations[number - 1], place
-            inputs = tuple(numbers[source] for source in operation.inputs)
-            kept.append(replace(operation, inputs=() if inputs == (place - 1,) else inputs))
-        return tuple(kept)
+        return needed(self._operations, self.real(output))
 
     def _append(self, operation: Operation, *sources: int) -> int:
         operation = replace(operation, inputs=sources)
