@@ -12,7 +12,7 @@ import numpy as np
 
 from qpsbgd_runtime.image_operations import Convolution, MaxPool
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.operations import Array, Dense, Kind, Operation, Shape, Step, Value, words_of
+from qpsbgd_runtime.operations import SMALL, Array, Dense, Kind, Operation, Shape, Step, Value, words_of
 from qpsbgd_runtime.real_steps import real_program
 from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.unit_operations import Lines, Requantize, Threshold
@@ -27,7 +27,7 @@ _PANEL = 16  # units whose weights stand side by side, in fours of inputs
 def layer_length(operations: Sequence[Operation], kind: Kind) -> int:
     """How many operations at the beginning are one layer: sums of integers, a pool, and a threshold or lines."""
     layer = operations[0]
-    dense = isinstance(layer, Dense) and kind in ("int8", "uint8")
+    dense = isinstance(layer, Dense) and kind in SMALL
     if not (dense or (isinstance(layer, Convolution) and layer.integer and not _is_real(layer, kind))):
         return 0
     length = 1

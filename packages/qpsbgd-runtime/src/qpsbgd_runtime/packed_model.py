@@ -163,8 +163,8 @@ def _not_finite() -> ValueError:
 
 
 def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
-    """How many operations at the beginning are [Sign], then dense layers of bits with a threshold or a last scale."""
-    start = place = 1 if operations and isinstance(operations[0], ops.Sign) else 0
+    """How many operations at the beginning are [Sign], then dense layers of bits, all but the last with a threshold."""
+    place = 1 if operations and isinstance(operations[0], ops.Sign) else 0
     while place + 1 < len(operations):
         layer, behind = operations[place], operations[place + 1]
         if not (isinstance(layer, ops.Dense) and layer.integer and isinstance(behind, Threshold | Scale)):
@@ -173,11 +173,12 @@ def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
             break
         place += 2
         if isinstance(behind, Scale):
-            break
-    return place if place > start else 0
+            return place
+    return 0
 
 
 def _dense_chain(operations: Sequence[Operation]) -> Step:
+    """Rows through the layers, 64 bits at a time, until the last one's sums are scaled."""
     layers = [operation for operation in operations if isinstance(operation, ops.Dense)]
     thresholds = [operation for operation in operations if isinstance(operation, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
@@ -192,18 +193,14 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
         words = words_of(flip)
         flipped[: len(words), column] = words
     last, units = operations[-1], sizes[-1]
-    ends: tuple[Array, ...] = ()
-    dtype: np.dtype[Any]
-    prepare, widths, dtype = kernels.prepare_dense_signs, np.array(sizes), np.dtype("int8")
-    if isinstance(last, Scale):
-        ends = tuple(np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
-        prepare, widths, dtype = kernels.prepare_dense_sums, np.array(sizes[:-1]), np.dtype("float32")
-    none = np.empty((0, sizes[0]), np.float32), np.empty((0, units), dtype)
-    compute = prepare(none[0], widths, weights, most, flipped, *ends, none[1])
+    assert isinstance(last, Scale)
+    ends = (np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
+    none = np.empty((0, sizes[0]), np.float32), np.empty((0, units), np.float32)
+    compute = kernels.prepare_dense_sums(none[0], np.array(sizes[:-1]), weights, most, flipped, *ends, none[1])
 
     def run(values: Array) -> Array:
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
-        out = np.empty((len(rows), units), dtype)
+        out = np.empty((len(rows), units), np.float32)
         if not compute(rows, out):
             raise _not_finite()
         return out.reshape(*values.shape[:-1], units)

@@ -37,9 +37,7 @@ def bit_chains():
     flipped = np.zeros((3, 2), np.uint64)
     for column, flip in enumerate(flips):
         flipped[: -(-len(flip) // 64), column] = packed(flip)
-    two = np.array(sizes[:3]), np.concatenate(words[:2]), np.concatenate(most).astype(np.uint64), flipped
-    yield "dense_signs", (rows, *two, np.zeros((6, 20), np.int8)), signs
-    three = (two[0], np.concatenate(words), *two[2:])
+    three = np.array(sizes[:3]), np.concatenate(words), np.concatenate(most).astype(np.uint64), flipped
     sums = np.zeros((6, 7), np.float32)
     yield "dense_sums", (rows, *three, factor, offset, sums), signs @ weights[2] / 2 + offset
     one = np.array([20]), words[2], np.zeros(0, np.uint64), np.zeros((3, 0), np.uint64)

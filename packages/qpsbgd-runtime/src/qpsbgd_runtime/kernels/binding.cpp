@@ -33,20 +33,10 @@ BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const in
 }
 
 void bind_bits(nb::module_& module) {
-  using Inputs = Array<const float, 2>;
-  using Sizes = Array<const int64_t, 1>;
   using Words = Array<const std::uint64_t, 1>;
-  using Flipped = Array<const std::uint64_t, 2>;
-
-  def_prepared(module, "dense_signs", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
-                                Array<std::int8_t, 2> out) {
-    const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, 0);
-    expect(out, "out", {size(rows), sizes.data()[size(sizes) - 1]});
-    return call(nullptr, dense_signs, rows, layers, out);
-  });
-
-  def_prepared(module, "dense_sums", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
-                               Array<const float, 1> factor, Array<const float, 1> offset, Array<float, 2> out) {
+  def_prepared(module, "dense_sums", [](Array<const float, 2> rows, Array<const int64_t, 1> sizes, Words weights, Words most,
+                               Array<const std::uint64_t, 2> flipped, Array<const float, 1> factor,
+                               Array<const float, 1> offset, Array<float, 2> out) {
     const int64_t units = size(out, 1);
     const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, units);
     expect(factor, "factor", {units});
@@ -54,7 +44,6 @@ void bind_bits(nb::module_& module) {
     expect(out, "out", {size(rows), units});
     return call(nullptr, dense_sums, rows, layers, factor, offset, out);
   });
-
 }
 
 using Taps = Array<const int64_t, 2>;

@@ -41,70 +41,29 @@ QPSBGD_VERSIONS std::uint64_t bits_at_most(const std::uint64_t* __restrict count
   return bits;
 }
 
-// One row of words, as it goes through layers with thresholds.
-class Passage {
- public:
-  Passage(const BitLayers& layers, std::int64_t last_units)
-      : layers_(layers), widest_(*std::max_element(layers.sizes, layers.sizes + layers.num_sizes)),
-        bits_((widest_ + WORD - 1) / WORD), counts_(std::max(last_units, widest_)) {}
+}  // namespace
 
-  bool begin(const float* row) { return pack(row, layers_.sizes[0], bits_.data()); }
-
-  // Through all layers; the weights after them.
-  const std::uint64_t* run() {
-    const std::uint64_t *weights = layers_.weights, *most = layers_.most;
-    const std::int64_t count = layers_.num_sizes - 1;
+bool dense_sums(Matrix<const float> rows, const BitLayers& layers, const float* factor, const float* offset,
+                Matrix<float> out) {
+  const std::int64_t count = layers.num_sizes - 1, last = layers.sizes[count];
+  const std::int64_t widest = *std::max_element(layers.sizes, layers.sizes + count + 1);
+  std::vector<std::uint64_t> bits((widest + WORD - 1) / WORD), counts(std::max(out.columns, widest));
+  bool sound = true;
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    sound &= pack(rows[row], layers.sizes[0], bits.data());
+    const std::uint64_t *weights = layers.weights, *most = layers.most;
     for (std::int64_t layer = 0; layer < count; ++layer) {
-      const std::int64_t words = (layers_.sizes[layer] + WORD - 1) / WORD, units = layers_.sizes[layer + 1];
-      counted(weights, words, units);
+      const std::int64_t words = (layers.sizes[layer] + WORD - 1) / WORD, units = layers.sizes[layer + 1];
+      count_differing(bits.data(), weights, words, units, counts.data());
       for (std::int64_t begin = 0; begin < units; begin += WORD) {
-        const std::uint64_t bits = bits_at_most(counts_.data() + begin, most + begin, std::min(WORD, units - begin));
-        bits_[begin / WORD] = bits ^ layers_.flipped[begin / WORD * count + layer];
+        const std::int64_t some = std::min(WORD, units - begin);
+        const std::uint64_t flipped = layers.flipped[begin / WORD * count + layer];
+        bits[begin / WORD] = bits_at_most(counts.data() + begin, most + begin, some) ^ flipped;
       }
       weights += words * units;
       most += units;
     }
-    return weights;
-  }
-
-  const std::uint64_t* counted(const std::uint64_t* weights, std::int64_t words, std::int64_t units) {
-    count_differing(bits_.data(), weights, words, units, counts_.data());
-    return counts_.data();
-  }
-
-  int sign(std::int64_t unit) const { return (bits_[unit / WORD] >> (unit % WORD)) & 1 ? 1 : -1; }
-
- private:
-  const BitLayers& layers_;
-  const std::int64_t widest_;
-  std::vector<std::uint64_t> bits_;
-  std::vector<std::uint64_t> counts_;
-};
-
-}  // namespace
-
-bool dense_signs(Matrix<const float> rows, const BitLayers& layers, Matrix<std::int8_t> out) {
-  Passage passage(layers, 0);
-  bool sound = true;
-  for (std::int64_t row = 0; row < rows.rows; ++row) {
-    sound &= passage.begin(rows[row]);
-    passage.run();
-    for (std::int64_t unit = 0; unit < out.columns; ++unit) {
-      out[row][unit] = static_cast<std::int8_t>(passage.sign(unit));
-    }
-  }
-  return sound;
-}
-
-bool dense_sums(Matrix<const float> rows, const BitLayers& layers, const float* factor, const float* offset,
-                Matrix<float> out) {
-  Passage passage(layers, out.columns);
-  const std::int64_t last = layers.sizes[layers.num_sizes - 1];
-  bool sound = true;
-  for (std::int64_t row = 0; row < rows.rows; ++row) {
-    sound &= passage.begin(rows[row]);
-    const std::uint64_t* weights = passage.run();
-    const std::uint64_t* counts = passage.counted(weights, (last + WORD - 1) / WORD, out.columns);
+    count_differing(bits.data(), weights, (last + WORD - 1) / WORD, out.columns, counts.data());
     for (std::int64_t unit = 0; unit < out.columns; ++unit) {
       const auto total = static_cast<float>(last - 2 * static_cast<std::int64_t>(counts[unit]));
       out[row][unit] = factor[unit] * total + offset[unit];

@@ -18,8 +18,6 @@ struct BitLayers {
   const std::uint64_t* flipped;  // words (words, layers) of the units that give −1 instead
 };
 
-bool dense_signs(Matrix<const float> rows, const BitLayers& layers, Matrix<std::int8_t> out);
-
 bool dense_sums(Matrix<const float> rows, const BitLayers& layers, const float* factor, const float* offset,
                 Matrix<float> out);
 
