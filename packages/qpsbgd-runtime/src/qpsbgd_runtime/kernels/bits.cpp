@@ -3,6 +3,7 @@
 // sum is n − 2d.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -34,10 +35,14 @@ QPSBGD_VERSIONS bool pack(const float* __restrict row, std::int64_t n, std::uint
 // Bit k for k < n, at most 64: whether counts[k] ≤ limits[k].
 QPSBGD_VERSIONS std::uint64_t bits_at_most(const std::uint64_t* __restrict counts, const std::uint64_t* __restrict limits,
                                            std::int64_t n) {
-  const auto test = [=](auto k) { return counts[k] <= limits[k]; };
-  if (n == WORD) return bits_of<WORD, std::uint64_t>(test);
+  std::uint8_t reached[WORD] = {};
+  for (std::int64_t k = 0; k < n; ++k) reached[k] = counts[k] <= limits[k];
   std::uint64_t bits = 0;
-  for (std::int64_t k = 0; k < n; ++k) bits |= static_cast<std::uint64_t>(test(k)) << k;
+  for (std::int64_t k = 0; k < WORD; k += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, reached + k, 8);
+    bits |= (eight * 0x0102040810204080u >> 56) << k;  // the lowest bits of its bytes, side by side
+  }
   return bits;
 }
 
