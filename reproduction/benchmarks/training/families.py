@@ -6,12 +6,14 @@ First and last layers stay real-valued. Grids have one seed and 20,000 images; t
 best rates run with three seeds and all images. Every run has six epochs of batches of 128 images, or 1,000 of text, the
 same warm-up, cosine and augmentation; scores are of 5,000 training images that no run trains on. Rates are those of
 latent weights, in units of each layer's initial range. Rivals are `StraightThrough`'s Muon and AdamW at grids of their
-own. Data as networks.py; `data=cifar-100` is held out. results/families.json also has what was dropped, by families.py
-of commit 95140cfc: units of polar factors, rates steered by flips.
+own. Data as networks.py; `data=cifar-100` is held out.
+
+results/families.json also has trials by families.py of earlier commits: of 95140cfc, units of polar factors and rates
+steered by flips, both dropped; of 4e0af4e6, QuboDescent by memory and by powers of its gradients' output side, of which
+"outputs to 0.5" became what the library does.
 """
 
 import math
-from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -26,8 +28,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
 from qpsbgd.nn import convert
-from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.weights import Step, Weights, WeightsState
+from qpsbgd.projections.weights import Weights
 from qpsbgd_paper.framework.networks import resnet, vgg_small
 
 EPOCHS, TEXT_STEPS = 6, 1000
@@ -52,93 +53,11 @@ FAMILIES = {
 }
 
 
-@dataclass(eq=False)
-class PolarWeightsState(WeightsState):
-    """With the running means of the gradient and of the binary weights."""
-
-    gradients: torch.Tensor | None = None
-    weights: torch.Tensor | None = None
-
-
-class PolarStep(Step):
-    """A step on the polar factor of the mean gradient, every unit of size 1, in place of the mean gradient."""
-
-    @classmethod
-    def of(cls, projection, inputs):
-        before, memory = inputs.state, 1 - projection.beta
-        new = memory / (1 - projection.beta ** (before.step + 1))
-        gradients = inputs.grad if before.gradients is None else torch.lerp(before.gradients, inputs.grad, new)
-        (factor,) = polar_factors([(inputs.layer, gradients, None)])
-        rows = factor.flatten(1)
-        rows = rows / rows.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
-        step = super().of(projection, replace(inputs, grad=rows.reshape(factor.shape), momentum=0.0))
-        signs = step.blocks.merged(step.start, inputs.grad)
-        weights = signs if before.weights is None else torch.lerp(before.weights, signs, new)
-        step.state.gradients, step.state.weights = gradients, weights
-        if step.wanted:
-            step.slopes = step.slopes + (step.start - step.blocks.weights(weights)) @ step.matrix
-        return step
-
-
-@dataclass(frozen=True)
-class PolarWeights(Weights):
-    """Weights that answer the polar factor; without couplings, the signs of the mean weights minus it."""
-
-    capabilities = replace(Weights.capabilities, state=PolarWeightsState, sharded={})
-    step = PolarStep
-    beta: float = 0.95
-
-
-@dataclass(frozen=True)
-class PolarUncoupled(PolarWeights, Uncoupled):
-    """The same without couplings."""
-
-
-@dataclass(eq=False)
-class OutputWeightsState(WeightsState):
-    """With the running mean of G Gᵀ, (m, m), of a layer's gradients, and a root of its inverse."""
-
-    outputs: torch.Tensor | None = None
-    root: torch.Tensor | None = None
-
-
-class OutputStep(Step):
-    """A step on gradients whose output side is divided by a power of their second moments, in place of gradients."""
-
-    @classmethod
-    def of(cls, projection, inputs):
-        state, rows = inputs.state, inputs.grad.flatten(1).float()
-        moments = rows @ rows.T / rows.shape[1]
-        if not projection.whole:
-            moments = moments.diagonal().diag()
-        mean = moments if state.outputs is None else torch.lerp(state.outputs, moments, 0.02)
-        root = state.root
-        if root is None or state.step < 20 or state.step % 20 == 0:
-            values, vectors = torch.linalg.eigh(mean.double())
-            values = values.clamp(min=0) + projection.damping * values.clamp(min=0).mean() + 1e-30
-            root = (vectors * values**-projection.power @ vectors.T).float()
-        grad = (root @ rows).reshape(inputs.grad.shape).to(inputs.grad)
-        step = super().of(projection, replace(inputs, grad=grad))
-        step.state.outputs, step.state.root = mean, root
-        return step
-
-
-@dataclass(frozen=True)
-class OutputWeights(Weights):
-    """Weights with the output side in the model: of all units together, or of each unit alone."""
-
-    capabilities = replace(Weights.capabilities, state=OutputWeightsState, sharded={})
-    step = OutputStep
-    whole: bool = True
-    power: float = 0.5
-    damping: float = 0.1
-
-
-def weights(projection, memory=0.98):
-    """An optimiser of binary weights."""
+def weights(projection):
+    """QuboDescent by another projection."""
 
     def make(model, steps, share):
-        return QPSBGD(model, share, projection, momentum=memory, clip=None, relative=False, steps=steps, real=True)
+        return QPSBGD(model, share, projection, momentum=0.998, clip=None, relative=False, steps=steps, real=True)
 
     return make
 
@@ -157,17 +76,10 @@ METHODS = {
     **{name: ([1.0], partial(at_default_rate, p)) for name, p in PROJECTIONS.items() if name not in ("ridge", "polar")},
     "spins": ([1.0], partial(at_default_rate, "spins")),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
-    "qubo, memory .98": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.98, real=True)),
-    **{f"qubo, memory {memory}": (SHARES, weights(Weights(), memory)) for memory in (0.998, 0.999)},
-    **{
-        f"qubo, {name} to {power}, memory {memory}": (SHARES, weights(OutputWeights(whole=whole, power=power), memory))
-        for name, whole in (("units", False), ("outputs", True))
-        for power in (0.25, 0.5, 1.0)
-        for memory in (0.98, 0.995, 0.998)
-    },
+    "qubo, memory 0.995": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.995, real=True)),
+    "qubo, gradients": (SHARES, weights(Weights(outputs=False))),
     "qubo-signs": (SHARES, weights(Uncoupled())),
-    "qubo-polar": (SHARES, weights(PolarWeights())),
-    "qubo-polar-signs": (SHARES, weights(PolarUncoupled())),
+    "qubo-signs, gradients": (SHARES, weights(Uncoupled(outputs=False))),
     "adamw": ([1e-3, 3e-3, 1e-2, 3e-2], lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True)),
 }
 """Rates, and an optimiser of a model for so many steps at a rate."""
@@ -223,7 +135,7 @@ CONTROLS = {"resnet20": 0.02, "vgg-small": 0.05, "vit": 0.003, "gpt": 0.02}
 
 def control_jobs():
     """Three seeds of directions at the default's rate, and of Muon at its own."""
-    methods = {name: 1.0 for name in ("polar-signs", "ridge-signs", "gradient-signs", "spins")} | {"default": None}
+    methods = dict.fromkeys(("polar-signs", "ridge-signs", "gradient-signs", "spins"), 1.0) | {"default": None}
     for seed in range(3):
         for family, muon in CONTROLS.items():
             for method, rate in (methods | {"muon": muon}).items():

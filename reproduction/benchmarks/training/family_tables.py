@@ -2,6 +2,7 @@
 
 import numpy as np
 from benchmarks.tables import group_by, results, spread
+from benchmarks.training.families import CONTROLS
 from matplotlib.figure import Figure
 
 from qpsbgd_paper.report.tables import pipes
@@ -128,42 +129,54 @@ DIRECTIONS = {
     "polar-signs": "signs of the polar factor",
     "ridge-signs": "signs of the ridge's answer",
     "gradient-signs": "signs of the mean gradient",
+    "spins": "spins: the QUBO nearest to the default's direction",
     "muon": "straight-through, Muon",
 }
 CHOOSERS = {
-    "qubo": "**QuboDescent**",
-    "qubo, memory .98": "with a memory of 50 steps",
-    "qubo-signs": "– and without couplings",
-    "qubo-polar": "with polar factors in place of gradients",
-    "qubo-polar-signs": "– and without couplings",
+    "qubo, outputs to 0.5, memory 0.998": "**QuboDescent**",
+    "qubo, outputs to 0.5, memory 0.995": "with a memory of 200 steps",
+    "qubo, gradients, memory 0.998": "without the output side",
+    "qubo, units to 0.5, memory 0.995": "with each unit's size alone, 200 steps",
+    "qubo, gradients, memory 0.995": "without the output side, 200 steps",
+    "qubo, gradients, memory 0.98": "– and 50 steps",
+    "qubo-signs, gradients, memory 0.98": "– and without couplings",
     "muon": "straight-through, Muon",
+    "default": "QPSBGD",
 }
 
 
-def deep(methods):
-    """Methods on deep networks: one seed, the best rate by the score shown."""
-    scores, learned = scores_by_cell(), scores_by_cell(scale="learned")
-    body = []
-    for method, label in methods.items():
+def family_cell(family, values):
+    """A mean, with a standard deviation where there are several seeds; "fails" where one did not end."""
+    if any(value is None for value in values):
+        return "fails"
+    unit, digits = (1, 3) if family == "gpt" else (100, 1)
+    return spread(values, unit, digits) if len(values) > 1 else f"{unit * values[0]:.{digits}f}"
+
+
+def deep_controls():
+    """Latent weights by directions and their signs: three seeds, at the default's rate, Muon at its own."""
+    rows, body = results("families")["rows"], []
+    for method, label in DIRECTIONS.items():
         cells = []
-        for family in DEEP:
-            defaults = default(scores, family) if method == "default" else None
-            grid = (
-                [defaults]
-                if defaults
-                else [v for s in (scores, learned) for k, v in s.items() if k[:2] == (family, method)]
-            )
-            value = max((values[0] for values in grid), key=lambda score: worth(family, score), default=None)
-            cells.append("–" if value is None else f"{value:.3f}" if family == "gpt" else f"{100 * value:.1f}")
+        for family, muon in CONTROLS.items():
+            rate = {"default": None, "muon": muon}.get(method, 1.0)
+            job = {"family": family, "method": method, "rate": rate}
+            fitting = [row for row in rows if job.items() <= row.items() and row.get("images", 20_000) == 20_000]
+            scores = {r["seed"]: r["score"] for r in fitting if r.get("scale", "auto") == "auto" and "data" not in r}
+            cells.append(family_cell(family, list(scores.values())))
         body.append([label, *cells])
     return pipes(["method", *DEEP.values()], body)
 
 
-def deep_controls():
-    """Latent weights by directions and their signs."""
-    return deep(DIRECTIONS)
-
-
 def deep_weights():
-    """Weights that QUBOs choose."""
-    return deep(CHOOSERS)
+    """Weights that QUBOs choose: one seed, the best share of flips by the score shown, beside latent weights."""
+    plain, learned = scores_by_cell(), scores_by_cell(scale="learned")
+    body = []
+    for method, label in CHOOSERS.items():
+        cells = []
+        for family in DEEP:
+            grid = [values for cell in (plain, learned) for key, values in cell.items() if key[:2] == (family, method)]
+            best = max(grid, key=lambda values: worth(family, values[0]), default=None)
+            cells.append("–" if best is None else family_cell(family, best[:1]))
+        body.append([label, *cells])
+    return pipes(["method", *DEEP.values()], body)

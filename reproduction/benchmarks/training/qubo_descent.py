@@ -70,7 +70,7 @@ class RealMinimiser(Weights):
 def control(projection, model, lr=None, **options):
     """QPSBGD with a projection of weights, and QuboDescent's other options."""
     share = default_flips(model) if lr is None else lr
-    return QPSBGD(model, share, projection, momentum=0.995, clip=None, relative=False, **options)
+    return QPSBGD(model, share, projection, momentum=0.998, clip=None, relative=False, **options)
 
 
 class LastPhase:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QuboDescent
+from qpsbgd import QPSBGD, QuboDescent
 from qpsbgd.nn import BinaryConv1d, BinaryLinear
 from qpsbgd.projections.weights import Weights
 from qpsbgd.qubo import Solution
@@ -20,6 +20,12 @@ from qpsbgd_qubo.solvers.search.descent import Descent
 def layer_and_rows(n=6, m=3, seed=0, **options):
     torch.manual_seed(seed)
     return BinaryLinear(n, m, gain=1.0, dtype=torch.float64, **options), torch.randn(40, n, dtype=torch.float64)
+
+
+def plain(layer, share, *, memory=0.995, **options):
+    """QuboDescent on gradients as they are."""
+    projection = Weights(outputs=False, **options)
+    return QPSBGD(layer, share, projection, momentum=memory, clip=None, relative=False)
 
 
 def step(optimizer, layer, rows, gradient):
@@ -42,7 +48,7 @@ def energies(optimizer, layer, rows, slopes, before):
 
 def test_an_exact_solver_gives_the_weights_of_lowest_energy():
     layer, rows = layer_and_rows()
-    optimizer = QuboDescent(layer, 0.3, solver="exact", memory=0.9)
+    optimizer = plain(layer, 0.3, solver="exact", memory=0.9)
     before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
     step(optimizer, layer, rows, gradient)
     # c of the first step is such that a share of 0.3 gains by flipping alone, by unit
@@ -62,7 +68,7 @@ def test_the_mean_gradient_is_that_of_the_surrogates_of_all_steps():
     """The mean over steps of ⟨g, w⟩ + (c/2) (w − wₜ)ᵀ A (w − wₜ) has the slope F at the present weights."""
     layer, rows = layer_and_rows()
     beta = 0.8
-    optimizer = QuboDescent(layer, 0.3, memory=beta)
+    optimizer = plain(layer, 0.3, memory=beta)
     gram = rows.T @ rows
     matrix, kept = gram / gram.diagonal().mean(), []
     for _ in range(4):
@@ -84,7 +90,7 @@ def test_the_mean_gradient_is_that_of_the_surrogates_of_all_steps():
 @pytest.mark.parametrize("solver", [None, "exact", "annealing"])
 def test_windows_leave_all_other_weights_where_they_are(solver):
     layer, rows = layer_and_rows(n=9, m=4)
-    optimizer = QuboDescent(layer, 0.2, window=3, solver=solver)
+    optimizer = plain(layer, 0.2, window=3, **({} if solver is None else {"solver": solver}))
     before, gradient = layer.binary_weight, torch.randn_like(layer.weight)
     gram = rows.T @ rows
     diagonal = gram.diagonal() / gram.diagonal().mean()
@@ -95,6 +101,66 @@ def test_windows_leave_all_other_weights_where_they_are(solver):
     window = (before * gradient / c - diagonal).topk(3).indices
     assert not flipped.scatter(1, window, False).any()
     assert len(optimizer.solutions) == 4 and all(one.spins.shape == (3, 1) for one in optimizer.solutions)
+
+
+def whitened(gradients):
+    """(L + δ'I)^(−1/2) G for every gradient, (m, n), of a layer whose moments are renewed in every step."""
+    size = moments = None
+    for gradient in gradients:
+        square = gradient.square().mean()
+        size = square if size is None else 0.98 * size + 0.02 * square
+        scaled = gradient / size.sqrt()
+        mean = scaled @ scaled.T / scaled.shape[1]
+        moments = mean if moments is None else 0.98 * moments + 0.02 * mean
+        damped = moments + 0.1 * moments.trace() / len(moments) * torch.eye(len(moments), dtype=moments.dtype)
+        u, s, v = torch.linalg.svd(damped)
+        yield (u * s.rsqrt()) @ v @ scaled
+
+
+def test_gradients_are_whitened_on_the_output_side():
+    layer, rows = layer_and_rows(n=7, m=4)
+    mixed = torch.randn(4, 4, dtype=torch.float64)  # couples the units
+    gradients = [mixed @ torch.randn_like(layer.weight) for _ in range(5)]
+    optimizer = QPSBGD(layer, 0.0, Weights(refresh=1), momentum=0.5, clip=None, relative=False)
+    mean = 0
+    for number, (gradient, expected) in enumerate(zip(gradients, whitened(gradients), strict=True), 1):
+        step(optimizer, layer, rows, gradient)
+        mean = mean + (expected - mean) * 0.5 / (1 - 0.5**number)
+        torch.testing.assert_close(optimizer.state[layer.weight]["gradient"], mean)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_whitened_gradients_do_not_depend_on_the_size_of_the_loss(size):
+    torch.manual_seed(0)
+    layer, rows, gradients = BinaryLinear(12, 6), torch.randn(40, 12), torch.randn(30, 6, 12)
+    before, layers = layer.binary_weight, (layer, copy.deepcopy(layer))
+    for each, factor in zip(layers, (1.0, size), strict=True):
+        optimizer = QuboDescent(each, 0.05)
+        for gradient in gradients:
+            step(optimizer, each, rows, factor * gradient)
+    after = [each.binary_weight for each in layers]
+    assert torch.equal(*after) and not torch.equal(after[0], before)
+
+
+def test_a_gradient_that_comes_back_after_tiny_ones_is_not_blown_up():
+    torch.manual_seed(0)
+    layer, rows = BinaryLinear(12, 6), torch.randn(40, 12)
+    optimizer = QuboDescent(layer, 0.0, memory=0.9)
+    for number in range(60):
+        step(optimizer, layer, rows, torch.randn(6, 12) * (1e-15 if number < 33 else 1.0))
+        assert optimizer.state[layer.weight]["gradient"].float().square().mean().sqrt() < 30
+
+
+def test_many_output_units_are_whitened_in_equal_pieces(monkeypatch):
+    monkeypatch.setattr("qpsbgd.projections.weights.MOST_OUTPUTS", 5)
+    layer, rows = layer_and_rows(n=7, m=9)
+    optimizer = QPSBGD(layer, 0.0, Weights(), momentum=0.0, clip=None, relative=False)
+    gradient = torch.randn_like(layer.weight)
+    step(optimizer, layer, rows, gradient)
+    assert optimizer.state[layer.weight]["root"].shape == (3, 3, 3)
+    kept = optimizer.state[layer.weight]["gradient"]
+    for piece, raw in zip(kept.split(3), gradient.split(3), strict=True):
+        torch.testing.assert_close(piece, next(whitened([raw])))  # whitening makes all pieces equally large
 
 
 class Worst(Solver):
@@ -126,7 +192,7 @@ def test_the_mean_gradient_takes_two_bytes_and_follows_small_changes():
     """Rounded to the nearest, it would stay where its changes are less than half of bfloat16's steps."""
     torch.manual_seed(0)
     layer, rows = BinaryLinear(64, 16), torch.randn(40, 64)
-    optimizer = QuboDescent(layer, 0.0, memory=0.999)
+    optimizer = plain(layer, 0.0, memory=0.999)
     gradient = torch.rand_like(layer.weight) + 1
     for number in range(400):
         step(optimizer, layer, rows, gradient * (1 if number < 200 else 1.4))

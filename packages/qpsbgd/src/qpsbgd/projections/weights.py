@@ -23,7 +23,7 @@ from qpsbgd.projections.protocol import (
     has_gradient,
 )
 from qpsbgd.projections.solving import solutions_of
-from qpsbgd.projections.system import SystemState, block_moments, system_matrix
+from qpsbgd.projections.system import SystemState, binary_size, block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.options import (
@@ -48,15 +48,24 @@ FARTHEST = 20.0
 FIRST_FLIPS = 4.0
 """Flips for every wanted one in the first step, by the gradient of one batch: more undo what a trained network knows,
 fewer are worse on ten layers."""
+NEW_OUTPUTS = 0.02
+"""Share of a new gradient in L, whose mean covers 50 steps."""
+OUTPUT_DAMPING = 0.1
+"""δ', in mean eigenvalues of L: units without a gradient stay as they are."""
+MOST_OUTPUTS = 2048
+"""Output units that are whitened together: eigenvectors of more take seconds."""
 REACHABLE = 1.5
 """Flips that are possible per column for every wanted one: c cannot raise the share above what is possible."""
 
 
 @dataclass(eq=False)
 class WeightsState(SystemState):
-    """With c, and the largest field that couplings can make."""
+    """With c, the output side of the gradients, and the largest field that couplings can make."""
 
     curvature: Any = None
+    size: Tensor | None = None
+    outputs: Tensor | None = None
+    root: Tensor | None = None
     reach: Any = field(default=None, metadata=DERIVED)
 
 
@@ -90,7 +99,12 @@ class Step:
         """The step before any weight has flipped."""
         blocks = Blocks.of(inputs.layer, projection.block, len(inputs.grad))
         state: WeightsState = replace(inputs.state, step=inputs.state.step + 1)
-        state.gradient = _mean(inputs.layer, state.gradient, inputs.grad, inputs.momentum, state.step)
+        if state.gradient is not None:
+            state.gradient = _unrounded(inputs.layer, state.gradient, inputs.grad)
+        moving = bool(has_gradient(inputs))
+        whitened = moving and projection.outputs and projection.curvature is None
+        grad = _whitened(inputs, state) if whitened else inputs.grad
+        state.gradient = _mean(inputs.layer, state.gradient, grad, inputs.momentum, state.step)
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
             state.forget_derived()
@@ -103,7 +117,7 @@ class Step:
         weight = weight if inputs.shards is None else weight.to_local()
         start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
         wanted = min(inputs.rate, projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
-        if not bool(has_gradient(inputs)):
+        if not moving:
             wanted = 0.0
         gradient = blocks.weights(state.gradient)
         if projection.curvature is not None:
@@ -214,11 +228,16 @@ class Weights(Projection):
     the rate of the parameter group is the share of the weights that flip in a step. All columns of a layer have the
     same c A: a family. F is kept in bfloat16, rounded at random: 2 bytes per weight.
 
+    Output units have curvatures and couplings too. They are taken out of the gradients G (m, n) before they enter F:
+    (L + δ'I)^(−1/2) G with the running mean L (m, m) of G Gᵀ, as Shampoo does on the output side, so that one c fits
+    all units and layers keep one A.
+
     Args:
         solver: A solver of families. The default descends from w₀, at most 24 flips per column. Answers of others that
             have no lower energy than w₀ are not taken.
         window: Solve for this many weights of each column, those whose flips alone gain most, all others fixed; None
             for all of them.
+        outputs: Whether gradients are whitened on the output side; not done where `curvature` is given.
         delta: δ of A: it weakens the couplings.
         curvature: Instead of adjusting c, a bound on the second derivative of the mean loss by a row's outputs, times
             the rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
@@ -231,7 +250,7 @@ class Weights(Projection):
 
     name = "weights"
     capabilities = Capabilities(
-        momentum=0.995,
+        momentum=0.998,
         takes_rate=True,
         state=WeightsState,
         sharded={"gradient": 0},
@@ -241,6 +260,7 @@ class Weights(Projection):
 
     solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
     window: int | None = field(default=None, kw_only=True)
+    outputs: bool = field(default=True, kw_only=True)
     delta: float = field(default=0.0, kw_only=True)
     curvature: float | None = field(default=None, kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
@@ -319,6 +339,38 @@ def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted:
     return torch.where(first > 0, first, 1)
 
 
+def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
+    """(L + δ'I)^(−1/2) G of a layer's gradient G, with L, the running mean of G Gᵀ, renewed in the state.
+
+    G is divided by its running size first: so nothing overflows, and a gradient that comes back after many steps
+    without one is not blown up.
+    """
+    layer, grad, units = inputs.layer, inputs.grad, slice(None)
+    if inputs.shards is not None:
+        grad, units = inputs.shards.gather_units(grad, len(layer.weight))
+    pieces = layer.groups * _divisor(len(grad) // layer.groups)
+    rows = grad.reshape(pieces, len(grad) // pieces, -1)
+    largest = binary_size(rows)
+    rows = rows / largest
+    squares = rows.double().square().mean() * largest.double().square()
+    state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_OUTPUTS)
+    rows = rows * (largest / state.size.sqrt()).to(rows)
+    moments = rows @ rows.mT / rows.shape[-1]
+    state.outputs = moments if state.outputs is None else torch.lerp(state.outputs, moments, NEW_OUTPUTS)
+    if state.root is None or inputs.record is not None:
+        values, vectors = torch.linalg.eigh(state.outputs.double())
+        values = values.clamp(min=0)
+        values = values + OUTPUT_DAMPING * values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+        state.root = ((vectors * values.rsqrt()[..., None, :]) @ vectors.mT).to(rows)
+    return (state.root @ rows).reshape(grad.shape)[units]
+
+
+def _divisor(units: int) -> int:
+    """The fewest equal pieces of at most `MOST_OUTPUTS` units."""
+    fewest = -(-units // MOST_OUTPUTS)
+    return next(count for count in range(max(1, fewest), units + 1) if units % count == 0)
+
+
 def _rounded(mean: Tensor, step: int) -> Tensor:
     """F in bfloat16, up or down at random, or small changes would get lost; in double precision as it is.
 
@@ -336,7 +388,12 @@ def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, c
     """The running mean after `count` values, the first ones not damped."""
     if last is None:
         return new.clone()
-    if last.dtype == torch.bfloat16 and new.dtype == torch.float32:
-        last = last.float()
-    check_fits(layer, last, new)
-    return torch.lerp(last, new, (1 - memory) / (1 - memory**count))
+    return torch.lerp(_unrounded(layer, last, new), new, (1 - memory) / (1 - memory**count))
+
+
+def _unrounded(layer: BinaryLayer, kept: Tensor, new: Tensor) -> Tensor:
+    """What is kept, in the precision of what it is to fit."""
+    if kept.dtype == torch.bfloat16 and new.dtype == torch.float32:
+        kept = kept.float()
+    check_fits(layer, kept, new)
+    return kept
