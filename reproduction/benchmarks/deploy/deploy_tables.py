@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.tables import cross_table, label_axes, results
 from qpsbgd_paper.report.styles import COLOURS, RED
+from qpsbgd_paper.report.tables import pipes
 
 MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
 
@@ -47,6 +48,16 @@ def _by_network():
 
 def _thousands(count):
     return f"{count / 1e6:.2f}M" if count >= 1e6 else f"{count / 1e3:.1f}k"
+
+
+def resnet8_accuracy():
+    """Accuracy of ResNet-8 on CIFAR-10 by bits per weight."""
+    names = {0: "float", 1: "one bit", 2: "two bits", 4: "four bits"}
+    body = []
+    for row in results("mlperf_training")["rows"]:
+        name = names[row["bits"]] + (f", first and last layer {names[row['ends']]}" if "ends" in row else "")
+        body.append([name, f"{100 * row['score']:.1f}"])
+    return pipes(["weights of ResNet-8", "CIFAR-10, test accuracy, %"], body)
 
 
 def microcontrollers_figure():
