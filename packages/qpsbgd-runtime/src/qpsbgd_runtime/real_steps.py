@@ -6,10 +6,11 @@ clip after a layer become part of its step. Weights ±1 are unpacked into number
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -17,10 +18,52 @@ import qpsbgd_runtime.operations as ops
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.kernels import kernels
 from qpsbgd_runtime.operations import Array, Shape, words_of
-from qpsbgd_runtime.real_step import PANEL, Kind, RealStep
 from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.tensor_operations import Combine, Mean
 from qpsbgd_runtime.unit_operations import Scale
+
+PANEL = 16  # units whose weights stand side by side
+
+
+class Kind(enum.IntEnum):
+    """What a step computes."""
+
+    SUMS = 0
+    PER_CHANNEL = 1
+    LARGEST = 2
+    MEAN = 3
+    SCALE = 4
+    ADD = 5
+    TRANSPOSE = 6
+
+
+@dataclass
+class RealStep:
+    """One row of the steps that the kernel takes; a sample's values stand as (height, length, channels) in slots."""
+
+    kind: int  # a `Kind`
+    source: int  # slot
+    other: int = field(default=0, kw_only=True)  # slot of the second summand of an addition
+    target: int  # slot
+    height: int  # of the source; like the next two
+    length: int  # of the source
+    channels: int  # of the source
+    rows: int  # of the target; like the next two
+    columns: int  # of the target
+    units: int  # of the target
+    high: int = 1  # of the window
+    wide: int = 1  # of the window
+    groups: int = 1  # parts of the channels that are not connected; 1 but for sums
+    direct: int = 0  # of sums: whether position k sees pixel k alone. Of means: whether zeros that are added count
+    taps: int = 0  # where indices (rows, high) and then (columns, wide) of the source's pixels begin, −1 for zeros
+    weights: int = 0  # where panels (groups, ⌈units / 16⌉, window · channels, 16) begin; per channel (window, channels)
+    words: int = -1  # where words (⌈channels / 64⌉, units) of the weights' signs begin, for few rows; −1 for none
+    epilogue: int = 0  # where the least and the largest result, factors and offsets begin, the latter for whole panels
+
+    def row(self) -> list[int]:
+        """The numbers in the order of the fields, which is the kernel's."""
+        return list(astuple(self))
+
 
 _MANY_UNITS = 64  # units from which it pays to look up signs for a few rows: tables are made once for all units
 

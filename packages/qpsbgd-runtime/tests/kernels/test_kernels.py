@@ -12,7 +12,7 @@ from inference_cases import CASES
 from kernel_calls import broken, called, run, spoiled
 
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.real_step import Kind, RealStep
+from qpsbgd_runtime.real_steps import Kind, RealStep
 
 VECTORS = {name: arguments for name, (arguments, _) in CASES.items()}
 

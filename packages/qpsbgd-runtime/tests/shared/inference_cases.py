@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from qpsbgd_runtime.real_step import Kind, RealStep
+from qpsbgd_runtime.real_steps import Kind, RealStep
 
 NO_POOL = (np.zeros((0, 0), np.int64),) * 2
 

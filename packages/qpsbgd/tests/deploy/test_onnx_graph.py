@@ -62,15 +62,6 @@ def test_weights_as_bits_take_at_most_a_tenth_of_the_float_file(tmp_path):
     assert 10 * (tmp_path / "bits.onnx").stat().st_size < (tmp_path / "float32.onnx").stat().st_size
 
 
-def test_the_graph_has_named_ends_and_a_free_batch(dense, tmp_path):
-    to_onnx(dense.model, tmp_path / "net.onnx")
-    graph = onnx.load(tmp_path / "net.onnx").graph
-    sizes = [
-        [d.dim_param or d.dim_value for d in end.type.tensor_type.shape.dim] for end in (*graph.input, *graph.output)
-    ]
-    assert sizes == [["batch", 70], ["batch", 9]]
-
-
 def test_shapes_that_do_not_fit_are_refused_and_nothing_is_written(dense, tmp_path):
     with pytest.raises(ValueError, match="takes 70 numbers"):
         to_onnx(dense.model, tmp_path / "net.onnx", input_shape=(7, 10))
