@@ -74,7 +74,7 @@ def run_jobs(
     for job in jobs:
         path = _path(folder, work, job)
         try:
-            kept = None if fresh else _read(path, job)
+            kept = None if fresh else _read(path)
         except DamagedRun as error:
             warnings.warn(f"{error}: the run with {_describe(job)} is done again", stacklevel=2)
             kept = None
@@ -93,7 +93,7 @@ def run_jobs(
 def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
     """The results of jobs that are done, in their order."""
     try:
-        results = [_read(_path(folder, work, job), job) for job in jobs]
+        results = [_read(_path(folder, work, job)) for job in jobs]
     except DamagedRun as error:
         raise DamagedRun(f"{error}: `qpsbgd run {experiment}` with the same options does this run again") from error
     present = [result for result in results if result is not None]
@@ -182,18 +182,14 @@ def _path(folder: Path, work: Work, job: Settings) -> Path:
     return folder / f"{work.__module__.split('.')[-1]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 
-def _read(path: Path, job: Settings) -> Result | None:
+def _read(path: Path) -> Result | None:
     try:
-        content = without_checksum(path.read_bytes())
-        if not isinstance(content.get("result"), dict):
-            raise ValueError("it must have a result")
+        result: Result = without_checksum(path.read_bytes())["result"]
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise DamagedRun(f"{path} is damaged, {error}") from error
-    if _without_limits(content.get("settings")) != json.loads(json.dumps(_without_limits(job))):
-        raise ValueError(f"{path} is not a result of this job: it was made with other settings; delete it")
-    return content["result"]
+    return result
 
 
 def _without_limits(settings: Any) -> Any:
