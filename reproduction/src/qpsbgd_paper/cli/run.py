@@ -178,7 +178,7 @@ def _run(
     check_folder(out)
     runs = out / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    if any(runs.glob("*.json")) and not fresh:
+    if not fresh and any(any(runs.glob(f"{experiment.name}-*.json")) for experiment in experiments):
         these = "this experiment" if len(experiments) == 1 else "these experiments"
         say(f"Finished runs of {these} in {runs} are reused; --fresh repeats them.")
     summaries = []
