@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         ProxQuant,
         QuboDescent,
         StraightThrough,
-        check_claimed,
         real_optimizer,
         recommend,
     )
@@ -37,7 +36,6 @@ __all__ = [
     "StraightThrough",
     "__version__",
     "binarize",
-    "check_claimed",
     "load",
     "minimize",
     "real_optimizer",

@@ -114,17 +114,6 @@ def test_bad_options_raise(kind, options, message):
         kind(small_model(), **options)
 
 
-@pytest.mark.parametrize("kind", [BinaryConnect, StraightThrough])
-def test_a_flag_on_the_device_leaves_a_step_of_adam_out(kind):
-    model = small_model()
-    optimizer = kind(model, lr=0.05)
-    for skip in (False, True):
-        optimizer._check_gradients = lambda *_, **__: setattr(optimizer, "_skip", torch.tensor(skip))  # noqa: B023
-        before = copy.deepcopy([weight.detach() for weight in model.parameters()])
-        after = train(model, optimizer, [3])
-        assert all(torch.equal(old, new) == skip for old, new in zip(before, after, strict=True))
-
-
 @pytest.mark.parametrize("make", [BinaryConnect, StraightThrough, partial(ProxQuant, update="adam")])
 def test_adam_makes_no_nan_of_finite_gradients_in_half_precision(make):
     dtype = torch.float16

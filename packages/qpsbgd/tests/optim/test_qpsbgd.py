@@ -262,25 +262,18 @@ def test_an_optimiser_made_later_takes_over_and_the_first_raises(make):
         second.step()
 
 
-def scaled_step(make, init_scale, *, scale, seeds=(0, 1)):
-    model = small_model()
-    optimizer = make(model, lr=0.1, solver="exact", scale=scale)
-    scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, enabled=True)
-    for seed in seeds:
+@every
+def test_a_grad_scaler_does_not_change_the_step(make):
+    scaled, plain = small_model(), small_model()
+    optimizer = make(scaled, lr=0.1, solver="exact")
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    for seed in (0, 1):
         optimizer.zero_grad()
         x, target = batch(seed)
-        scaler.scale((model(x) - target).square().mean()).backward()
+        scaler.scale((scaled(x) - target).square().mean()).backward()
         scaler.step(optimizer)
         scaler.update()
-    return latent(model)
-
-
-@every
-@pytest.mark.parametrize("scale", [1.0, "literal"])
-def test_a_grad_scaler_does_not_change_the_step(make, scale):
-    model, init_scale = small_model(), 2.0**16
-    plain = train(model, make(model, lr=0.1, solver="exact", scale=scale), (0, 1))
-    assert_equal(scaled_step(make, init_scale, scale=scale), plain)
+    assert_equal(latent(scaled), train(plain, make(plain, lr=0.1, solver="exact"), (0, 1)))
 
 
 def test_the_size_of_the_loss_matters_only_to_the_literal_scale():
@@ -295,30 +288,14 @@ def test_the_size_of_the_loss_matters_only_to_the_literal_scale():
     assert not torch.equal(after(1.0, "literal")[1], after(2.0**20, "literal")[1])
 
 
-def test_an_overflow_skips_the_scaled_step_and_drops_the_records():
-    model = small_model()
-    optimizer = printed(model, lr=0.1, scale="literal")
-    before = latent(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
-    output = model(batch()[0])
-    output.register_hook(lambda grad: grad / 0)
-    scaler.scale(output.sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert_equal(latent(model), before)
-    assert scaler.get_scale() == 2.0**15
-    assert model[0].tape.read() is None
-    assert not optimizer.state
-
-
-def test_gradients_unscaled_beforehand_cannot_serve_the_literal_scale():
+def test_the_literal_scale_refuses_a_grad_scaler_and_goes_on_without():
     model = small_model()
     optimizer = printed(model, scale="literal")
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(model(batch()[0]).sum()).backward()
-    scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match=r"does not work after GradScaler\.unscale_"):
+    with pytest.raises(RuntimeError, match="use bfloat16 instead of a GradScaler"):
         scaler.step(optimizer)
+    optimizer.step()
 
 
 @pytest.mark.parametrize(
@@ -423,13 +400,13 @@ def test_a_layer_in_evaluation_mode_stays_and_is_reported_once_at_the_users_line
     model = small_model()
     model[2].eval()
     optimizer, before = make(model), latent(model)
-    backward(model)
-    with pytest.warns(UserWarning, match=r"2 \(BinaryLinear.* is in evaluation mode") as found:
-        optimizer.step()
-    assert found[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"2 \(BinaryLinear.* nothing in 10 steps; call train") as found:
+        for seed in range(15):
+            optimizer.zero_grad()
+            backward(model, seed)
+            optimizer.step()
+    assert len(found) == 1 and found[0].filename == __file__
     assert [torch.equal(old, new) for old, new in zip(before, latent(model), strict=True)] == [False, True]
-    backward(model)
-    optimizer.step()  # warnings are errors in these tests
 
 
 @pytest.mark.parametrize(
@@ -450,13 +427,13 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
     assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
 
 
-COMPUTING = {"nn/straight_through", "nn/tape", "optim/qpsbgd", "optim/binary_optimizer", "optim/recorder"} | {
+COMPUTING = {"nn/straight_through", "nn/tape", "optim/qpsbgd", "optim/binary_optimizer"} | {
     "optim/functional", "projections/protocol", "projections/system", "projections/ridge", "projections/blocks"
 }  # fmt: skip
-CHECKING = {"openmp", "optim/gradient_check", "optim/real_part", "parallel/ranks", "parallel/shards"}
+CHECKING = {"openmp", "optim/real_part", "parallel/ranks", "parallel/shards"}
 
 
-def test_a_step_of_the_ridge_passes_through_ten_files_and_five_that_check():
+def test_a_step_of_the_ridge_passes_through_nine_files_and_four_that_check():
     model = small_model()
     optimizer = QPSBGD(model, projection="ridge", real=False)
     folder, entered = Path(qpsbgd.__file__).parent, set()

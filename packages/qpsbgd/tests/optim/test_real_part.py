@@ -6,7 +6,7 @@ import torch
 from small_networks import OPTIMIZERS
 from torch import nn
 
-from qpsbgd import QPSBGD, check_claimed
+from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.functional import schedule
 
@@ -119,24 +119,6 @@ def test_learned_scales_have_the_rate_of_norms_by_depth_in_units_that_keep_the_s
         torch.testing.assert_close((new - old).abs(), torch.full_like(old, rate), rtol=1e-3, atol=0)  # as Adam begins
 
 
-class Ageing(torch.optim.SGD):
-    """Writes to all that it keeps, as optimisers of others may."""
-
-    def step(self, closure=None):
-        super().step(closure)
-        for state in self.state.values():
-            state["age"] = state.get("age", 0) + 1
-
-
-def test_an_optimiser_sees_its_own_state_alone():
-    model = network()
-    optimizer = QPSBGD(model, steps=100, real={"kind": Ageing, "lr": 0.1, "momentum": 0.9})
-    train(model, optimizer, steps=range(3))
-    assert [optimizer.state[p].get("age") for p in real(model)] == [3] * len(real(model))
-    assert not any("age" in optimizer.state[p] for group in optimizer.binary_groups for p in group["params"])
-    optimizer.load_state_dict(optimizer.state_dict())
-
-
 def stepped_scale(model, optimizer):
     """How far the first scale goes in a step."""
     before = model[0].scale.detach().clone()
@@ -163,7 +145,6 @@ def test_parameters_given_one_by_one_are_all_trained(make):
     named = make(models[2].named_parameters())
     groups = make([{"params": models[3].parameters()}])
     for model, optimizer in zip(models, (whole, one_by_one, named, groups), strict=True):
-        check_claimed(model, optimizer)
         train(model, optimizer)
         assert_equal(models[0], model)
     assert [len(group["params"]) for group in whole.param_groups] == [2, 5]
@@ -307,7 +288,6 @@ def test_a_group_can_be_added_while_training():
     optimizer = QPSBGD(model[:2], real=SGD)
     train(model, optimizer)
     optimizer.add_param_group({"params": model[2:], "lr": 0.1})
-    check_claimed(model, optimizer)
     before = copy.deepcopy(model)
     train(model, optimizer)
     assert not any(torch.equal(old, new) for old, new in zip(before.parameters(), model.parameters(), strict=True))

@@ -87,32 +87,6 @@ def test_a_system_that_cannot_be_factorised_names_its_layer(monkeypatch):
         optimizer.step()
 
 
-@pytest.mark.parametrize("projection", ["ridge", "spins", "printed"])
-def test_a_scaled_gradient_in_half_precision_is_unscaled_in_single(projection):
-    model = small_model(torch.float16)
-    optimizer = QPSBGD(model, projection=projection, momentum=0.9)
-    (2.0**8 * model(torch.randn(8, 4).half()).float().square().mean()).backward()
-    optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0**8), torch.tensor(0.0)
-    optimizer.step()
-    kept = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
-    assert {value.dtype for value in kept if value.is_floating_point()} == {torch.float32}
-
-
-@pytest.mark.parametrize(("projection", "asks"), [(SignOfTheRidge(), True), (Ridge(delta=0.5), True), (Ridge(), False)])
-def test_a_renewal_waits_for_a_gpu_unless_the_projection_says_that_it_need_not(projection, asks):
-    model = small_model()
-    optimizer = QPSBGD(model, projection=projection)
-    train(model, optimizer, range(3))
-    members = list(optimizer._members())
-    for group, layer in members:
-        layer.tape.wanted = True
-        assert optimizer._asks_host(group, layer) == asks
-    optimizer.load_state_dict(optimizer.state_dict())
-    for group, layer in optimizer._members():
-        layer.tape.wanted = True
-        assert optimizer._asks_host(group, layer)  # what follows from the loaded Q̄ must not come from a skipped step
-
-
 @pytest.mark.parametrize(("projection", "steady"), [(SignOfTheRidge(), False), (Ridge(), True)])
 def test_only_steps_that_a_projection_declares_capturable_become_graphs(projection, steady):
     weight = SimpleNamespace(is_cuda=True)

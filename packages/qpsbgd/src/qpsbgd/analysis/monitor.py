@@ -57,7 +57,6 @@ class Monitor:
                             found better spins
         spins_off_sign      of spins: share of the spins that differ from the sign vector
         penalty             of the ridge: δ
-        seconds             time that the projection took for all of its layers, which it answers together
 
     Training is the same with and without a monitor, bit for bit. Steps that a GradScaler skips are not reported. On a
     GPU, a step that is reported waits for the device and is not replayed as a CUDA graph, so choose `every` above 1

@@ -2,10 +2,10 @@
 
 from qpsbgd.optim.baselines import BinaryConnect, Bop, ProxQuant, StraightThrough
 from qpsbgd.optim.checkpoint import Checkpoint
-from qpsbgd.optim.claims import check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.qubo_descent import QuboDescent
+from qpsbgd.optim.real_part import real_optimizer
 from qpsbgd.optim.recommend import Recommendation, recommend
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "QuboDescent",
     "Recommendation",
     "StraightThrough",
-    "check_claimed",
     "minimize",
     "real_optimizer",
     "recommend",

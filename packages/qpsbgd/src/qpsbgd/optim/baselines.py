@@ -2,8 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
@@ -13,8 +12,6 @@ from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
-from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.options import OptionRules, resolve_defaults
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import WARMUP, Network
@@ -35,15 +32,15 @@ class DescentOptimizer(BinaryOptimizer):
     """A step of a base optimiser in at least single precision, then a proximal map, as PARQ has it."""
 
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
-    skippable: ClassVar[bool] = False  # whether a step that the fused kernel of Adam leaves out changes nothing
 
     def __init__(
         self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None
     ) -> None:
         groups = param_groups(params)
-        network = Network.of(groups)
-        rules = _DescentRules.of(options, network, type(self).__name__)
-        super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=rate_factor), real, rules)
+        super().__init__(groups, Network.of(groups), options, real, rate_factor=rate_factor)
+
+    def _state_names(self) -> Set[str]:
+        return self.state_names
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -67,8 +64,7 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients)
         else:
-            # SGD's fused kernel, left out in the first step, would leave its momentum undefined.
-            self._check_gradients(later=self.skippable and all(g["update"] == "adam" for g in self.binary_groups))
+            self._check_gradients()
         for weight in moving:
             self._check_kept(weight)
 
@@ -97,43 +93,13 @@ class DescentOptimizer(BinaryOptimizer):
         fused = all(p.device.type in ("cpu", "cuda") and not is_sharded(p) for p in moved.values())
         base = base_optimizer(parts, group, fused=fused)
         base.state = defaultdict(dict, {p: self.state[weight] for weight, p in moved.items()})
-        if self._skip is not None:
-            base.found_inf = self._skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
         base.step()
 
     def _project(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
         """The proximal map of what the base optimiser has moved, before it is clipped."""
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped."""
-        super().load_state_dict(self._check_state(state_dict, set(self.state_names)))
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            for weight, number in zip(group["params"], saved["params"], strict=True):
-                if weight in self._layers and number in state_dict["state"]:
-                    # Torch has cast it to the precision of the weight, and left counts where they were.
-                    self.state[weight] = {
-                        name: value.to(weight.device, copy=True) if isinstance(value, Tensor) else value
-                        for name, value in state_dict["state"][number].items()
-                    }
-        self._finite_check = DeferredFiniteCheck()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DescentRules(OptionRules):
-    """The rules of the baselines."""
-
-    def complete(
-        self, options: dict[str, Any], defaults: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """With ProxQuant's pull for the group's own learning rate, where none is given."""
-        options = super().complete(options, defaults, groups)
-        if defaults.get("end") is not None and options.get("lr") is not None:
-            options = {"rate": default_pull(options["lr"], defaults["end"])} | options
-        return options
-
-    def check(self, options: Mapping[str, Any]) -> None:
-        """With the update and its momentum."""
-        super().check(options)
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        super()._check_options(options)
         if "update" not in options:
             return
         if options["update"] not in get_args(Update):
@@ -143,8 +109,7 @@ class _DescentRules(OptionRules):
         for beta in options["betas"]:
             BELOW_ONE.checked("each of betas", beta)
 
-    def check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
-        """Updates of whole matrices need whole layers."""
+    def _check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
         if options.get("update") in ("normalized", "muon") and is_sharded(layer.weight):
             raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
 
@@ -164,8 +129,6 @@ class BinaryConnect(DescentOptimizer):
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
     """
-
-    skippable = True
 
     def __init__(
         self,
@@ -245,6 +208,12 @@ class ProxQuant(DescentOptimizer):
         }
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
+    def _complete(self, options: dict[str, Any]) -> dict[str, Any]:
+        options = super()._complete(options)
+        if self.defaults["end"] is not None and options.get("lr") is not None:
+            options = {"rate": default_pull(options["lr"], self.defaults["end"])} | options
+        return options
+
     def _project(self, moved: dict[Tensor, Tensor], group: dict[str, Any]) -> None:
         for weight, p in moved.items():
             count = self.state[weight]["proximal_step"] = self.state[weight].get("proximal_step", 0) + 1
@@ -270,8 +239,6 @@ class StraightThrough(DescentOptimizer):
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
     """
-
-    skippable = True
 
     def __init__(
         self,

@@ -32,13 +32,11 @@ class GraphedSteps:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def step(
-        self, updates: Sequence[LayerUpdate], skip: Tensor | None = None, *, before: Callable[[], None] = lambda: None
-    ) -> list[Direction]:
-        """The step of `qpsbgd`; `skip` and `before` are as there."""
+    def step(self, updates: Sequence[LayerUpdate], *, before: Callable[[], None] = lambda: None) -> list[Direction]:
+        """The step of `qpsbgd`; `before` is as there."""
         one_device = len({update.weight.device for update in updates}) == 1
         if not one_device or not all(_capturable(update) for update in updates):
-            return qpsbgd(updates, skip=skip, before=before)
+            return qpsbgd(updates, before=before)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
         if graph is None:
@@ -46,12 +44,12 @@ class GraphedSteps:
                 self._seen.clear()
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
-                return qpsbgd(updates, skip=skip, before=before)
+                return qpsbgd(updates, before=before)
             # One pool for what a replay leaves unused: graphs are replayed one at a time, and keep their directions.
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = self._graphs[key] = _Graph(updates, self._pool)
         before()
-        return graph.replay(updates, skip)
+        return graph.replay(updates)
 
 
 def _capturable(update: LayerUpdate) -> bool:
@@ -92,7 +90,6 @@ class _Graph:
         device = updates[0].weight.device
         self._given = [tensor.clone() for tensor in _inputs_of(updates)]
         self._numbers = torch.zeros(2 * len(updates), dtype=torch.float64, device=device)
-        self._skip = torch.zeros((), dtype=torch.bool, device=device)
         self._updates = []
         grads, sums = self._given[: len(updates)], iter(self._given[len(updates) :])
         rates, refreshes = self._numbers.chunk(2)
@@ -122,17 +119,16 @@ class _Graph:
     def _step(self) -> list[Direction]:
         """The step; layers without solvers one after another, in the same memory, since no answer can fail."""
         if any(update.projection.solver is not None for update in self._updates):
-            return qpsbgd(self._updates, skip=self._skip)
+            return qpsbgd(self._updates)
         for update in self._updates:
-            qpsbgd([update], skip=self._skip)
+            qpsbgd([update])
         return [Direction(update.weight.new_empty(0)) for update in self._updates]  # nobody reads them
 
-    def replay(self, updates: Sequence[LayerUpdate], skip: Tensor | None) -> list[Direction]:
+    def replay(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
         torch._foreach_copy_(self._given, _inputs_of(updates))
         numbers = torch.tensor(_numbers(updates), dtype=torch.float64)
         self._numbers.copy_(numbers.pin_memory(), non_blocking=True)
-        self._skip.zero_() if skip is None else self._skip.copy_(skip)
         self._graph.replay()
         for update in updates:
             update.inputs.state.step += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -36,19 +35,40 @@ class ParameterSplit:
     @classmethod
     def of(cls, params: Layers) -> ParameterSplit:
         """The members of a model, layers, parameters, or parameters with names; anything else is an error."""
-        modules, parameters, names = _sorted_by_kind(params)
+        modules: list[nn.Module] = []
+        parameters: list[Tensor] = []
+        names: dict[Tensor, str] = {}
+        for item in _as_list(params):
+            name, member = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+            if isinstance(member, torch.jit.ScriptModule):
+                raise TypeError("a binary optimiser cannot train a model of TorchScript; make it for the model itself")
+            if isinstance(member, nn.Module):
+                modules.append(member)
+            elif isinstance(member, Tensor):
+                parameters.append(member)
+                names |= {} if name is None else {member: name}
+            else:
+                raise TypeError(
+                    f"a binary optimiser takes a model, layers or parameters, got {type(member).__name__}; "
+                    "pass the model or model.parameters()"
+                )
         parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
         guard_fused_paths(parts)
         owners = layers_of(parameters)
         layers = list(dict.fromkeys([*(part for part in parts if isinstance(part, BinaryLayer)), *owners]))
-        if shared := [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]:
+        weights = [layer.weight for layer in layers]
+        if len(set(weights)) < len(weights):
             raise ValueError(
-                f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of "
-                "sharing its weight"
+                "some weights belong to more than one layer; call one layer several times instead of sharing its weight"
             )
-        weights = {layer.weight for layer in owners}
-        given = [p for p in dict.fromkeys(parameters) if p not in weights]
-        inside = _names_inside(modules, {layer.weight for layer in layers}.union(given))
+        given = [p for p in dict.fromkeys(parameters) if p not in {layer.weight for layer in owners}]
+        inside: dict[Tensor, str] = {}
+        for module in modules:
+            label_layers(module)
+            for name, p in module.named_parameters():
+                inside.setdefault(p, name)
+        for p in (*weights, *given):
+            inside.pop(p, None)
         return cls(layers, given, inside, names)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
@@ -69,56 +89,16 @@ def check_weights(layers: Iterable[BinaryLayer], ranks: int) -> None:
     for layer in layers:
         if is_sharded(layer.weight):
             check_shards(layer, ranks)
-        is_parameter = isinstance(layer._parameters.get("weight"), nn.Parameter)
-        computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
-        # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
-        if getattr(layer.weight, "_fsdp_flattened", False) or not (is_parameter or computed):
+        # FSDP's older form replaces the parameter by a view of a flat one.
+        if getattr(layer.weight, "_fsdp_flattened", False) or not isinstance(
+            layer._parameters.get("weight"), nn.Parameter
+        ):
             raise TypeError(
-                f"the weight of {layer} is a view of a flat parameter, as FullyShardedDataParallel makes it; use "
-                "torch.distributed.fsdp.fully_shard or DistributedDataParallel instead"
+                f"the weight of {layer} is not a parameter of its own, but a view of a flat parameter, as "
+                "FullyShardedDataParallel makes it, or computed from others, as under weight_norm, prune or a "
+                "parametrization; use torch.distributed.fsdp.fully_shard or DistributedDataParallel, or undo it, as by "
+                "torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"
             )
-        if not is_parameter:
-            raise TypeError(
-                f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, prune or "
-                "a parametrization; undo it, as by torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"
-            )
-
-
-def _sorted_by_kind(params: Layers) -> tuple[list[nn.Module], list[Tensor], dict[Tensor, str]]:
-    """The modules, the parameters, and the names that came with parameters; TypeError for anything else."""
-    modules: list[nn.Module] = []
-    parameters: list[Tensor] = []
-    names: dict[Tensor, str] = {}
-    for item in _as_list(params):
-        member = item
-        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
-            names[item[1]], member = item
-        if isinstance(member, torch.jit.ScriptModule):
-            raise TypeError(
-                "a binary optimiser cannot train a model of TorchScript, whose layers are compiled; make it for "
-                "the model that was traced, before tracing"
-            )
-        if isinstance(member, nn.Module):
-            modules.append(member)
-        elif isinstance(member, Tensor):
-            parameters.append(member)
-        else:
-            raise TypeError(
-                f"a binary optimiser takes a model, layers or parameters, got {type(member).__name__}; "
-                "pass the model or model.parameters()"
-            )
-    return modules, parameters, names
-
-
-def _names_inside(modules: Iterable[nn.Module], known: set[Tensor]) -> dict[Tensor, str]:
-    """The parameters of modules that are not `known`, and their names there; layers get their labels."""
-    inside: dict[Tensor, str] = {}
-    for module in modules:
-        label_layers(module)
-        for name, p in module.named_parameters():
-            if p not in known:
-                inside.setdefault(p, name)
-    return inside
 
 
 def _as_list(params: Any) -> list[Any]:

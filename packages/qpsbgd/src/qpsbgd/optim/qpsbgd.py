@@ -1,40 +1,35 @@
 """QP-SBGD: steps along the least-squares projection of each layer's gradient, over ±1 or over the reals."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch._compile import _disable_dynamo
-from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.contexts import temporary_attributes
-from qpsbgd.nn.tape import LayerMoments, LayerRecord
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, MomentTape, Tape
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.optim.gradient_check import DeferredFiniteCheck
-from qpsbgd.optim.options import ProjectionRules, resolve_defaults, usual_clip
 from qpsbgd.optim.parameters import Layers, param_groups
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.recommend import RATE, Network, momentum_of
-from qpsbgd.parallel.distributed_solver import with_distributed_solver
+from qpsbgd.optim.recommend import RATE, Network, Recommendation, momentum_of
+from qpsbgd.optim.recorder import make_tape
+from qpsbgd.parallel.distributed_solver import check_serves_shards, with_distributed_solver
 from qpsbgd.parallel.ranks import Record, gather_records
-from qpsbgd.parallel.shards import distribute_saved, is_sharded, local, saved_tensors
+from qpsbgd.parallel.shards import distribute_saved, is_sharded, local
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, LayerState, Projection, make_projection
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
 
 _RANGES = 2.0  # clip="range": the bound of the latent weights in initial ranges
+_SILENT_STEPS = 10  # steps after which layers that have never recorded anything are reported
 
 
-class QPSBGD(BinaryOptimizer, Joinable):
+class QPSBGD(BinaryOptimizer):
     """Quantum projected stochastic binary-gradient descent (Alg. 1).
 
         Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "polar", "spins" or "printed"
@@ -68,10 +63,11 @@ class QPSBGD(BinaryOptimizer, Joinable):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
-    _rules: ProjectionRules
+    _recommended: Recommendation
     _solutions: list[Callable[[], list[Solution]]]
     _derived: dict[BinaryLayer, dict[str, Any]]  # what follows from the states
-    _has_batch: bool = True  # False on a rank that has ended before others, inside Join
+    _tapes: dict[BinaryLayer, MomentTape | Tape]
+    _moved: set[BinaryLayer]
 
     def __init__(
         self,
@@ -89,30 +85,47 @@ class QPSBGD(BinaryOptimizer, Joinable):
     ) -> None:
         groups = param_groups(params)
         network = Network.of(groups)
-        recommended = network.recommendation(steps)
-        chosen = _chosen_projection(projection, solver, recommended.projection)
+        self._recommended = network.recommendation(steps)
+        chosen = _chosen_projection(projection, solver, self._recommended.projection)
         options = {
             "lr": lr,
             "projection": chosen,
             "momentum": momentum_of(chosen, steps) if momentum is None else momentum,
-            "clip": usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
+            "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
             "relative": relative,
         }
         arguments = {"lr": lr, "projection": projection or solver, "momentum": momentum, "warmup": warmup}
         arguments |= {"relative": relative, "clip": None if clip == "auto" else "given"}
-        given = frozenset(name for name, value in arguments.items() if value is not None)
-        rules = ProjectionRules.of(options, network, type(self).__name__, recommended=recommended, given=given)
-        super().__init__(groups, resolve_defaults(options, network, rules, rate_factor=RATE), real, rules)
+        given = {name for name, value in arguments.items() if value is not None}
+        super().__init__(groups, network, options, real, rate_factor=RATE, given=given)
+
+    def _complete(self, options: dict[str, Any]) -> dict[str, Any]:
+        options = super()._complete(options)
+        if (name := options.get("projection")) is not None:
+            # Groups that name the same projection have one object, and with it one solver.
+            known = {group["projection"].name: group["projection"] for group in (self.defaults, *self.binary_groups)}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            options = options | {"projection": projection.with_network_default(self._recommended.projection)}
+        if "clip" not in self._given and "relative" in options:
+            options = {"clip": _usual_clip(relative=options["relative"])} | options
+        if "momentum" not in self._given and {"projection", "steps"} & set(options):
+            complete = {**self.defaults, **options}
+            options = {"momentum": momentum_of(complete["projection"], complete["steps"])} | options
+        return options
+
+    def _check_layer(self, layer: BinaryLayer, options: Mapping[str, Any]) -> None:
+        options["projection"].check(layer)
+        if is_sharded(layer.weight):
+            check_serves_shards(options["projection"], layer)
 
     def __repr__(self) -> str:
-        unused = self._rules.given | {"scale"}
+        unused = self._given | {"scale"}
         if not self._real.parts or {"lr", "kind"} & set(self._real.options or ()):
             unused |= {"real_lr", "vector_lr", "scale_lr"}
-        recommended = self._rules.recommended
-        reasons = {name: reason for name, reason in recommended.reasons.items() if name not in unused}
-        lines = [f"    {line}" for line in str(replace(recommended, reasons=reasons)).splitlines()]
+        reasons = {name: reason for name, reason in self._recommended.reasons.items() if name not in unused}
+        lines = [f"    {line}" for line in str(replace(self._recommended, reasons=reasons)).splitlines()]
         return "\n".join([super().__repr__(), "What was not given is recommended for the network:", *lines])
 
     @torch.no_grad()
@@ -125,83 +138,41 @@ class QPSBGD(BinaryOptimizer, Joinable):
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
                 one failed (docs/integrations.md).
-            ValueError: A layer's inputs or gradients hold NaN or infinite values; on a GPU this is reported one step
-                later, and the faulty step has changed nothing.
+            ValueError: A layer's inputs or gradients hold NaN or infinite values.
         """
         loss = self._run(closure)
-        layers = list(self._layers.values())
-        moved: set[BinaryLayer] = set()
-        try:
-            guard_fork()
-            if self._ranks.size > 1:
-                self._take_part()
-            records = self._ranks.synchronized(self._records)
-            if records is not None:
-                # In an autocast block the products would be computed in half precision.
-                with torch.autocast(layers[0].weight.device.type, enabled=False):
-                    moved = self._move(records)
-        except BaseException:
-            # GradScaler would multiply the scale that it left here into that of the repeated step.
-            for name in ("grad_scale", "found_inf"):
-                self.__dict__.pop(name, None)
-            raise
-        self._recorder.clear()
-        if records is not None:
-            self._finish_step(*self._recorder.silent(moved))
+        guard_fork()
+        self._check_usable()
+        records = self._ranks.synchronized(self._records)
+        # In an autocast block the products would be computed in half precision.
+        with torch.autocast(next(iter(self._layers)).device.type, enabled=False):
+            moved = self._move(records)
+        self._clear_tapes()
+        self._finish_step(*self._silent_layers(moved))
         return loss
 
-    def _take_part(self) -> None:
-        """Inside Join, make sure that ranks without batches make the steps of the others."""
-        if not self._join_config.enable and not self._recorder.inside_join:
-            return
-        if not self._join_config.enable or self._join_config.is_first_joinable:
-            raise RuntimeError(
-                "Join must be given the model and then its optimiser, whose steps need all ranks: "
-                "with Join([model, optimizer])"
-            )
-        params = [p for group in self.param_groups for p in group["params"]]
-        self._ranks.share_gradients(params, has_batch=self._has_batch)
+    def _check_usable(self) -> None:
+        """Raise RuntimeError under what would make wrong steps, or let ranks wait for each other for ever."""
+        if self._ranks.size > 1 and any(tape.inside_join for tape in self._tapes.values()):
+            raise RuntimeError("QPSBGD does not work inside torch's Join; give all ranks as many batches")
+        self.__dict__.pop("grad_scale", None)
+        if self.__dict__.pop("found_inf", None) is not None:  # a GradScaler's
+            raise RuntimeError('scale="literal" depends on the size of the loss: use bfloat16 instead of a GradScaler')
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a rank without batches does in each step of the others, for torch's `Join`."""
-        return _StepAlong(self)
-
-    @property
-    def join_device(self) -> torch.device:
-        """Where the weights are."""
-        return next(iter(self._layers)).device
-
-    @property
-    def join_process_group(self) -> Any:
-        """All ranks."""
-        return dist.group.WORLD
-
-    def _records(self) -> dict[BinaryLayer, Record] | None:
-        """The records of the layers with a gradient; None if a GradScaler skips this step."""
-        found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None and bool(found_inf):
-            return None
+    def _records(self) -> dict[BinaryLayer, Record]:
+        """The records of the layers with a gradient."""
         members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
-        records = {layer: self._recorder.read(layer) for _, layer in members}
+        records = {layer: self._tapes[layer].read() for _, layer in members}
         moments = {layer: record.sums for layer, record in records.items() if isinstance(record, LayerMoments)}
-        later = not self.observers and not any(self._asks_host(group, layer) for group, layer in members)
-        self._check_gradients(records, moments, later=later)
+        self._check_gradients(records, moments)
         return records
-
-    def _asks_host(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
-        """Whether a layer's step on a GPU may wait for it; the first one does, so that it can still be refused."""
-        grad: Any = layer.weight.grad
-        projection: Projection = group["projection"]
-        if not projection.capturable(grad, self._state_of(layer, projection)):
-            return True
-        return self._recorder.records_now(layer) and not projection.asynchronous(grad)
 
     @_disable_dynamo  # torch loses what a dataclass is given in a step that it compiles in parts
     def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
         members = [(group, layer) for group, layer in self._members() if layer in records]
         if self._ranks.size > 1:
-            needed = {layer: group["projection"] for group, layer in members if self._recorder.records_now(layer)}
+            needed = {layer: group["projection"] for group, layer in members if self._tapes[layer].wanted}
             records = gather_records(records, needed, self._ranks)
         updates = self._updates(members, records)
         real_alone = not members and any(p.grad is not None for group in self.real_groups for p in group["params"])
@@ -215,12 +186,9 @@ class QPSBGD(BinaryOptimizer, Joinable):
         return {update.inputs.layer for update in updates}
 
     def _take_step(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
-        """Make the step: on a GPU by CUDA graphs, unless an observer wants to know how long projections take."""
-        if self.observers:
-            clock = partial(_now, next(iter(self._layers)).device)
-            return qpsbgd(updates, clock, before=self._step_real)
-        step = self._graphs.step if any(update.weight.is_cuda for update in updates) else qpsbgd
-        return step(updates, skip=self._skip, before=self._step_real)
+        """Make the step: on a GPU by CUDA graphs, unless an observer wants the figures of the directions."""
+        step = self._graphs.step if updates and updates[0].weight.is_cuda and not self.observers else qpsbgd
+        return step(updates, before=self._step_real)
 
     def _updates(
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
@@ -251,24 +219,19 @@ class QPSBGD(BinaryOptimizer, Joinable):
             layer, state = update.inputs.layer, update.inputs.state
             if saved := state.saved():
                 self.state[layer.weight], self._derived[layer] = saved, state.derived()
-            self._recorder.set_records(layer, update.projection.records_at(state.step))
+            self._tapes[layer].wanted = update.projection.records_at(state.step)
             for observer in self.observers:
-                observer(layer, {**direction.figures(), "seconds": direction.seconds})
+                observer(layer, direction.figures())
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
         assert layer.weight.grad is not None
         grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
-        scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
-        grad = grad if scale is None else grad / scale
         if record is not None and not (record.rows if isinstance(record, LayerMoments) else len(record.inputs)):
             raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
         if isinstance(record, LayerRecord) and group["projection"].absolute:
-            if scale is None and hasattr(self, "found_inf"):
-                raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
             # DistributedDataParallel minimises the mean of the ranks' losses.
-            factor = self._ranks.size * (1.0 if scale is None else scale)
-            record = LayerRecord(record.inputs, record.output_grads / factor)
+            record = LayerRecord(record.inputs, record.output_grads / self._ranks.size)
         state = self._state_of(layer, group["projection"])
         return LayerInputs(layer, grad, record, float(group["momentum"]), state, shards, self._rate(group, layer))
 
@@ -318,14 +281,39 @@ class QPSBGD(BinaryOptimizer, Joinable):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and records."""
         super().zero_grad(set_to_none)
-        self._recorder.clear()
+        self._clear_tapes()
+
+    def _clear_tapes(self) -> None:
+        for tape in self._tapes.values():
+            tape.clear()
+
+    def _attach(self, layer: BinaryLayer) -> None:
+        super()._attach(layer)
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
+        step = self.state.get(layer.weight, {}).get("step", 0)
+        layer.tape = self._tapes[layer] = make_tape(layer, group["projection"], ranks=self._ranks.size, step=step)
+
+    def _silent_layers(self, moved: set[BinaryLayer]) -> Iterator[str]:
+        """A message, given once, for every layer that could be trained but never was; the step has `moved` these."""
+        self._steps += 1
+        self._moved |= moved
+        if self._steps == _SILENT_STEPS:
+            for layer in self._tapes:
+                if layer not in self._moved and layer.weight.requires_grad:
+                    yield (
+                        f"{layer} is not trained: it has recorded nothing in {self._steps} steps; call train() on it, "
+                        "call it instead of reading its .weight, let the loss depend on it, or freeze its weight"
+                    )
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         self._check_in_place()
         for group in self.binary_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
-                self._recorder.check_attached(layer)
+                if layer.tape is not self._tapes[layer]:
+                    raise RuntimeError(
+                        f"{layer} is trained by another optimiser, made later; step that, or make a new one"
+                    )
                 yield group, layer
 
     def _projections(self) -> list[Projection]:
@@ -334,13 +322,13 @@ class QPSBGD(BinaryOptimizer, Joinable):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
+        """Whether a GradScaler tells of itself instead of dividing `.grad`: where more depends on it, it is refused."""
         return any(projection.absolute for projection in self._projections())
 
     def _reset_transient_state(self) -> None:
         super()._reset_transient_state()
-        Joinable.__init__(self)
-        self._derived, self._solutions = {}, []
+        self._tapes, self._derived, self._solutions = {}, {}, []
+        self._steps, self._moved = 0, set()
         self._graphs = GraphedSteps()
 
     def state_dict(self) -> dict[str, Any]:
@@ -357,67 +345,50 @@ class QPSBGD(BinaryOptimizer, Joinable):
         ]
         return {**state, "solvers": solvers} if any(solvers) else state
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
+    def _state_names(self) -> Set[str]:
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
-        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
-        state_dict, before = self._check_state(state_dict, known), self.state_dict()
+        return {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
+        self._check_state(state_dict)
+        before = self.state_dict()
         try:
-            self._restore(state_dict, known)
+            self._restore(state_dict)
         except Exception:
-            self._restore(before, known)
+            self._restore(before)
             raise
 
-    def _with_saved_projections(self, saved: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Saved groups with projections in the place of descriptions; those that had one object have one again."""
-        groups = [dict(group) for group in saved]
-        restored: dict[tuple[int, str], Projection] = {}
+    def _restore(self, state_dict: dict[str, Any]) -> None:
+        """Put a state in place of the present one."""
+        default, restored = self.defaults["projection"], dict[tuple[int, str], Projection]()
+        groups = [dict(group) for group in state_dict["param_groups"]]
         for ours, group in zip(self.param_groups, groups, strict=True):
-            if "projection" in group and "projection" in ours:
+            if "projection" in group and "projection" in ours:  # what had one object has one again
                 key = id(ours["projection"]), repr(group["projection"])
                 if key not in restored:
-                    restored[key] = self._projection_like(ours["projection"], group["projection"])
+                    restored[key] = ours["projection"].restored(group["projection"])
                 group["projection"] = restored[key]
-        return groups
-
-    def _projection_like(self, projection: Projection, description: Any) -> Projection:
-        """A projection with saved options; where nobody has asked for the default one, that of the saved name."""
-        name = description.get("name") if isinstance(description, Mapping) else None
-        by_default = "projection" not in self._rules.given and projection is self.defaults["projection"]
-        if by_default and name in PROJECTIONS and name != projection.name:
-            projection = PROJECTIONS[str(name)]()
-        return projection.restored(description)
-
-    def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
-        """Put a checked state in place of the present one."""
-        groups = self._with_saved_projections(state_dict["param_groups"])
-        default = self.defaults["projection"]
-        places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
+                if ours["projection"] is self.defaults["projection"]:
+                    default = group["projection"]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
-        for place in places:
-            self.defaults["projection"] = self.param_groups[place]["projection"]
+        self.defaults["projection"] = default
         projections = self._projections()
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(saved)
-        self._derived, self._graphs, self._finite_check = {}, GraphedSteps(), DeferredFiniteCheck()
-        for weight, name, value in saved_tensors(state_dict, self.param_groups):
-            if name in known:
-                self.state[weight][name] = value
+        self._derived, self._graphs = {}, GraphedSteps()
         for layer in self._layers.values():
-            self._attach_tape(layer)
+            self._attach(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_recommended": self._recommended}
 
 
-class _StepAlong(JoinHook):
-    """Makes every step that ranks with batches make, with their gradients and without rows of its own."""
-
-    def __init__(self, optimizer: QPSBGD) -> None:
-        self.optimizer = optimizer
-
-    def main_hook(self) -> None:
-        with temporary_attributes([self.optimizer], _has_batch=False):
-            self.optimizer.step()
+def _usual_clip(*, relative: bool) -> float | Literal["range"]:
+    """The bound of latent weights where none is given: in initial ranges where the rate is, else 1."""
+    return "range" if relative else 1.0
 
 
 def _chosen_projection(
@@ -433,10 +404,3 @@ def _chosen_projection(
         raise ValueError(f'the {projection} has no solver; leave it out, or use projection="spins"')
     chosen = make_projection("spins" if projection is None else projection, solver=solver)
     return chosen.with_network_default(recommended)
-
-
-def _now(device: torch.device) -> float:
-    """Seconds on a clock, once the device has done its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

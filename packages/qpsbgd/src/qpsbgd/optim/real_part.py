@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.known_layers import KNOWN
 from qpsbgd.optim.functional import schedule
 from qpsbgd.optim.parameters import NamedTensor, ParameterSplit
-from qpsbgd.optim.recommend import REAL_RATE, vector_rate
+from qpsbgd.optim.recommend import REAL_RATE, scale_unit, vector_rate
 from qpsbgd.parallel.shards import local
 from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 
@@ -34,7 +36,7 @@ _NAMED = 4  # parameters that a message names; of the others it says how many th
 
 
 class RealPart:
-    """Steps one parameter group of another optimiser, which owns the group and the state and lends them for a step.
+    """Steps one parameter group by an optimiser of torch, to which the group and the state are lent.
 
     So there is one `param_groups` for schedulers and one `state_dict`. The options are those of `real` of `QPSBGD`;
     where a rate or kind is given, vectors and learned scales have that of any matrix.
@@ -60,60 +62,37 @@ class RealPart:
         self.optimizer = _torch_optimizer(params, {name: v for name, v in options.items() if name not in _OURS})
         self.optimizer.param_groups[0].update(ours)
 
-    def missing(self, group: Mapping[str, Any]) -> set[str]:
-        """The options that a saved group of this kind should have, but has not."""
-        return {*self.optimizer.defaults, *_OURS} - {*group, "differentiable"}
-
-    def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
-        """Take on a loaded group, and bring what an older torch has saved up to date."""
-        self.optimizer.__setstate__({"state": _state_of(group, state), "param_groups": [group]})
-        self._give_back(state)
+    @property
+    def options(self) -> set[str]:
+        """The options that a group of this kind has."""
+        return {*self.optimizer.defaults, *_OURS}
 
     @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
-    def step(
-        self,
-        group: dict[str, Any],
-        state: dict[Tensor, Any],
-        *,
-        steps_made: int,
-        grad_scale: Tensor | None,  # a GradScaler's factor that is still in the gradients
-        skip: Tensor | None,  # where it is true, on the device, nothing moves: for fused optimisers alone
-    ) -> None:
+    def step(self, group: dict[str, Any], state: defaultdict[Tensor, Any], *, steps_made: int) -> None:
         """Move the parameters of the group that have a gradient, at its rate by its schedule."""
         moving = [p for p in group["params"] if p.grad is not None]
         if not moving:
             return
-        if grad_scale is not None:
-            for p in moving:
-                p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        factor = schedule(steps_made, group["steps"], group["warmup"])
-        rate, self.optimizer.state = group["lr"], _state_of(group, state)
+        factor, rate = schedule(steps_made, group["steps"], group["warmup"]), group["lr"]
         try:
             group["lr"] = rate if factor == 1 else rate * factor
-            moved = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
-            self.optimizer.param_groups = moved
-            if skip is not None:
-                self.optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
+            parts = [part for part in _by_rate(group, self._scales) if any(p.grad is not None for p in part["params"])]
+            self.optimizer.state, self.optimizer.param_groups = state, parts
             self.optimizer.step()
-            group.update({name: value for name, value in moved[-1].items() if name not in ("params", "lr")})
+            group.update({name: value for name, value in parts[-1].items() if name not in ("params", "lr")})
         finally:
             group["lr"] = rate
-            self.optimizer.__dict__.pop("found_inf", None)
-            self._give_back(state)
-
-    def _give_back(self, state: dict[Tensor, Any]) -> None:
-        state.update(self.optimizer.state)
-        self.optimizer.state = defaultdict(dict)
 
 
 class RealGroups:
     """The real-valued parameter groups of a binary optimiser, and how other parameters are treated."""
 
-    def __init__(self, real: Real) -> None:
+    def __init__(self, real: Real, *, norms: bool, depth_factor: float) -> None:
         self.options = real_options(real)
         self.parts: list[RealPart] = []
+        self._norms, self._depth_factor = norms, depth_factor
         self._beside: dict[Tensor, str] = {}  # parameters of given models about which nothing was said, and their names
         self.forget_steps()
 
@@ -126,14 +105,13 @@ class RealGroups:
         self, members: ParameterSplit, options: dict[str, Any], defaults: Mapping[str, Any]
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """The real parameters of a group to be added, if they are trained, and their options, out of `options`."""
-        given = options.pop("real", None)
-        of_group = real_options(given)
-        wanted = self.options if given is None else of_group
+        of_group = real_options(options.pop("real", None))
+        wanted = self.options if of_group is None else of_group
         params = members.given + (list(members.inside) if isinstance(wanted, dict) else [])
         if wanted is None:
             self._beside.update(members.inside)
-        schedule_options = {name: options.get(name, defaults[name]) for name in ("steps", "warmup")}
-        real = {**schedule_options, **(self.options or {}), **(of_group or {})}
+        real = {name: options.get(name, defaults[name]) for name in ("steps", "warmup")}
+        real |= (self.options or {}) | (of_group or {})
         if params:
             for name in [name for name in options if name not in defaults or not members.layers]:
                 real[name] = options.pop(name)
@@ -141,26 +119,56 @@ class RealGroups:
             del options["weight_decay"]  # frameworks give one to every group
         return params, real
 
+    def part(self, params: Sequence[NamedTensor], options: Mapping[str, Any]) -> RealPart:
+        """What steps a group of real parameters."""
+        tensors = {p[1] if isinstance(p, tuple) else p for p in params}
+        scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
+        return RealPart(params, options, norms=self._norms, scales=scales, depth_factor=self._depth_factor)
+
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
         """A message, given once, if parameters that are not `trained` have gradients, but nothing changes them."""
         self._steps += 1
         if self._steps > 1 + _PATIENCE or not self._beside:
             return
         claimed = set(trained)
-        beside = {p: name for p, name in self._beside.items() if p not in claimed}
         if self._steps == 1:
-            self._first = {p: _version(p) for p in beside if p.requires_grad and p.grad is not None}
-        if self._steps != 1 + _PATIENCE:
-            return
-        left = [beside[p] for p, first in self._first.items() if p in beside and _is_still(p, first)]
-        self._first = {}
-        if left:
-            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            yield (
-                f"{optimizer} trains the binary weights alone, and nothing has changed {len(left)} other "
-                f"trainable parameters since its first step: {', '.join(left[:_NAMED])}{more}; give it real=True or "
-                "real=dict(lr=…) to train them too, real=False to leave them as they are"
-            )
+            self._first = {p: _version(p) for p in self._beside if p.requires_grad and p.grad is not None}
+        if self._steps == 1 + _PATIENCE:
+            left = [self._beside[p] for p, first in self._first.items() if p not in claimed and _is_still(p, first)]
+            self._first = {}
+            if left:
+                more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+                yield (
+                    f"{optimizer} trains the binary weights alone, and nothing has changed {len(left)} other "
+                    f"trainable parameters since its first step: {', '.join(left[:_NAMED])}{more}; give it real=True "
+                    "or real=dict(lr=…) to train them too, real=False to leave them as they are"
+                )
+
+
+def real_optimizer(
+    model: nn.Module, beside: Optimizer, kind: type[Optimizer] = torch.optim.Adam, **options: Any
+) -> Optimizer:
+    """An ordinary optimiser for all parameters that `beside` does not train: biases, norms, encoders.
+
+    In a model without such parameters its steps do nothing; a GradScaler does not accept such an optimiser.
+
+    Args:
+        model: The whole model.
+        beside: The binary optimiser of the model.
+        kind: Class of the optimiser to make.
+        **options: Passed on to it, such as `lr=1e-3`.
+
+    Raises:
+        ValueError: A binary layer's weight was left out by `beside`.
+    """
+    claimed = {p for group in beside.param_groups for p in group["params"]}
+    rest = {name: p for name, p in model.named_parameters() if p.requires_grad and p not in claimed}
+    binary = {layer.weight for layer in model.modules() if isinstance(layer, BinaryLayer)}
+    if left := [name for name, p in rest.items() if p in binary]:
+        raise ValueError(
+            f"{type(beside).__name__} does not train the binary weights {', '.join(left)}; give it all layers"
+        )
+    return kind([{"params": list(rest.values())}], **options)
 
 
 def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
@@ -207,10 +215,6 @@ def _by_rate(group: dict[str, Any], scales: Mapping[Tensor, float]) -> list[dict
         factor = scale * scales[p] if is_scale else vector if p.ndim < 2 else 1.0
         parts.setdefault(factor, []).append(p)
     return [{**group, "params": members, "lr": group["lr"] * factor} for factor, members in parts.items()]
-
-
-def _state_of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
-    return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})
 
 
 def _version(parameter: Tensor) -> tuple[int, Tensor]:

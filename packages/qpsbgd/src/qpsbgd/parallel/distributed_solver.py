@@ -35,13 +35,13 @@ class DistributedSolver(Solver):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any."""
         if self._sharded:
-            return self._ranks.synchronized(partial(self._solver.solve_all, families)) or []
+            return self._ranks.synchronized(partial(self._solver.solve_all, families))
         part_families, rank = [], self._ranks.rank
         for family in families:  # parts as equal as can be; nothing on ranks that are not asked
             begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
             linear, offset = family.linear[:, begin:end].contiguous(), family.offset[begin:end]
             part_families.append(QuboFamily.trusted(family.quadratic, linear, offset))
-        stats, packed = self._ranks.synchronized(partial(self._answers, part_families)) or ({}, [])
+        stats, packed = self._ranks.synchronized(partial(self._answers, part_families))
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
         return [_merge_columns(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
 

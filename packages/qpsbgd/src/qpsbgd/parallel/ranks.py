@@ -70,22 +70,6 @@ class Ranks:
         padded[: len(part)] = part
         return self.all_gather(padded) if most else padded[None].expand(self.size, *padded.shape)
 
-    def share_gradients(self, params: Sequence[Tensor], *, has_batch: bool) -> None:
-        """Give ranks that have no batch left the gradients of those that have one."""
-        batches = self.all_gather(torch.tensor([has_batch], dtype=torch.int64)).flatten()
-        if batches.all():
-            return
-        source = int(batches.argmax())
-        present = self.all_gather_object([p.grad is not None for p in params])[source]
-        for p, there in zip(params, present, strict=True):
-            if not there:
-                p.grad = None
-                continue
-            values = (torch.zeros_like(p) if p.grad is None else p.grad).to(_place(p.device)).contiguous()
-            with self._exchange(values):
-                dist.broadcast(values, source)
-            p.grad = values.to(p.device)
-
     def all_gather_object(self, value: Any) -> list[Any]:
         """The objects of all ranks, in their order: any that can be pickled."""
         objects = [None] * self.size
@@ -93,28 +77,27 @@ class Ranks:
             dist.all_gather_object(objects, value)
         return objects
 
-    def synchronized(self, work: Callable[[], Work | None]) -> Work | None:
-        """This rank's work, done without communication, once all ranks have theirs; None where one of them has none.
+    def synchronized(self, work: Callable[[], Work]) -> Work:
+        """This rank's work, done without communication, once all ranks have done theirs.
 
         Raises:
             RuntimeError: Another rank failed; this rank's own error is raised as it is.
         """
         if self.size == 1:
             return work()
-        result, error = None, None
+        error = None
         try:
             result = work()
         except BaseException as caught:
             error = caught
-        statuses = self.all_gather(torch.tensor([error is not None, result is None], dtype=torch.int64))
-        failed, empty = statuses.T.tolist()
+        failed = self.all_gather(torch.tensor([error is not None], dtype=torch.int64)).flatten().tolist()
         if any(failed):
             messages = self.all_gather_object(None if error is None else f"{type(error).__name__}: {error}")
             if error is not None:
                 raise error
             first = failed.index(1)
             raise RuntimeError(f"rank {first} failed, so that no rank takes this step: {messages[first]}")
-        return None if any(empty) else result
+        return result
 
     @contextmanager
     def _exchange(self, mine: Tensor) -> Iterator[None]:

@@ -115,14 +115,12 @@ class Direction:
         state: The state for the next step.
         solutions: Returns the solver's solutions, one per block, if there is a solver.
         figures: Returns numbers for a `Monitor`; called only if there is one.
-        seconds: Time that the projection took for all of its layers, if measured.
     """
 
     values: Tensor
     state: LayerState = field(default_factory=LayerState)
     solutions: Callable[[], list[Solution]] = list
     figures: Callable[[], dict[str, float]] = dict
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
