@@ -97,9 +97,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one(optimizer, batches, tmp_path)
     trained(second, batches, tmp_path, epochs=2, resume=tmp_path / "half.ckpt")
     for one, other in zip(whole.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
-
-
-def test_gradients_of_several_batches_are_one_step(batches, tmp_path):
-    model = network("spins")
-    trainer = trained(model, batches, tmp_path, epochs=1, accumulate_grad_batches=4)
-    assert trainer.optimizers[0].param_groups[0]["step"] == 2

@@ -155,11 +155,6 @@ def test_without_a_regulariser_a_step_is_the_gradient_step(update):
     torch.testing.assert_close(train(model, ProxQuant(model, lr=0.01, rate=0.0, update=update), range(5)), expected)
 
 
-def test_a_group_without_weight_decay_has_none():
-    layer = BinaryLinear(6, 4)
-    assert StraightThrough([{"params": [layer], "weight_decay": 0.0}]).param_groups[0]["weight_decay"] == 0
-
-
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_muon_is_torchs_own_up_to_its_half_precision():
     layer = BinaryLinear(12, 30, scale="magnitude")

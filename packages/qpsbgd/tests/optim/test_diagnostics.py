@@ -1,5 +1,3 @@
-import copy
-import pickle
 import warnings
 
 import pytest
@@ -116,12 +114,3 @@ def test_a_group_without_real_parameters_overrules_the_optimiser():
     assert caught(lambda: train(model, optimizer.step)) == []
     assert torch.equal(model[3].bias, before)
     assert optimizer.real_groups[0]["params"] == [model[5].bias]
-
-
-def test_copies_warn_too():
-    model = network()
-    for copied, optimizer in (
-        copy.deepcopy((model, QPSBGD(model))),
-        pickle.loads(pickle.dumps((model, QPSBGD(model)))),
-    ):
-        assert len(caught(lambda copied=copied, optimizer=optimizer: train(copied, optimizer.step))) == 1

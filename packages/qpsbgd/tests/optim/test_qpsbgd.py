@@ -95,18 +95,6 @@ def test_a_convolution_takes_the_step_of_its_patches():
     torch.testing.assert_close(layer.weight.detach(), before - 0.1 * Exact().solve(family).spins.T.reshape(2, 1, 2, 3))
 
 
-@every
-def test_a_column_without_gradient_is_not_updated(make):
-    layer = BinaryLinear(4, 3)
-    before = layer.weight.detach().clone()
-    optimizer = make(layer, lr=0.1)
-    layer(batch()[0])[:, [0, 2]].sum().backward()
-    optimizer.step()
-    moved = (layer.weight != before).all(1)
-    assert moved.tolist() == [True, False, True]
-    assert torch.equal(layer.weight[1], before[1])
-
-
 @with_solver
 def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers(make):
     model = small_model()

@@ -162,15 +162,6 @@ def test_without_real_only_binary_weights_are_trained(make):
         assert torch.equal(old, new)
 
 
-@both
-def test_a_model_without_real_parameters_needs_none(make):
-    torch.manual_seed(0)
-    model = nn.Sequential(BinaryLinear(6, 8), BinaryLinear(8, 3))
-    optimizer = make(model, real={"lr": 1e-3})
-    train(model, optimizer)
-    assert len(optimizer.param_groups) == 1
-
-
 @every
 @pytest.mark.parametrize("options", [{}, SGD], ids=str)
 def test_a_run_goes_on_from_its_state_bit_for_bit(make, options):
@@ -188,16 +179,6 @@ def test_a_run_goes_on_from_its_state_bit_for_bit(make, options):
     for model, each in ((resumed, again), (copied, copied_optimizer), (pickled, pickled_optimizer)):
         train(model, each, steps=range(4, 8))
         assert_equal(whole, model)
-
-
-@both
-def test_schedulers_act_on_all_groups(make):
-    model = network()
-    optimizer = make(model, lr=0.5, real={"lr": 0.1})
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    train(model, optimizer, steps=range(1))
-    schedule.step()
-    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.05]
 
 
 def test_steps_lower_the_rate_of_the_real_part_too():
