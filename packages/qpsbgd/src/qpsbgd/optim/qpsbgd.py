@@ -217,8 +217,8 @@ class QPSBGD(BinaryOptimizer):
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
-            if saved := state.saved():
-                self.state[layer.weight], self._derived[layer] = saved, state.derived()
+            if saved := state.held(derived=False):
+                self.state[layer.weight], self._derived[layer] = saved, state.held(derived=True)
             self._tapes[layer].wanted = update.projection.records_at(state.step)
             for observer in self.observers:
                 observer(layer, direction.figures())
@@ -237,7 +237,8 @@ class QPSBGD(BinaryOptimizer):
 
     def _state_of(self, layer: BinaryLayer, projection: Projection) -> LayerState:
         """What the projection kept of a layer after the last step."""
-        return projection.capabilities.state.restored(self.state.get(layer.weight, {}), self._derived.get(layer, {}))
+        held = {**self.state.get(layer.weight, {}), **self._derived.get(layer, {})}
+        return projection.capabilities.state.restored(held)
 
     @property
     def solver(self) -> Solver:

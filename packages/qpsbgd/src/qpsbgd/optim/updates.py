@@ -22,12 +22,13 @@ def base_optimizer(parts: Sequence[dict[str, Any]], options: Mapping[str, Any], 
     sgd: b ← β b + ∇, u = b, with the decay in ∇;   adam: u = m̂ / (√v̂ + ε);   others: see `MeanGradient`
     """
     update, decay = options["update"], options.get("weight_decay", 0.0)
-    more: dict[str, Any] = {"weight_decay": decay} | ({"fused": True} if fused else {})
     if update == "adam":
-        return torch.optim.AdamW(parts, lr=0.0, betas=options["betas"], eps=options["eps"], **more)
+        more: dict[str, Any] = {"betas": options["betas"], "eps": options["eps"], "fused": fused or None}
+        return torch.optim.AdamW(parts, lr=0.0, weight_decay=decay, **more)
     if update == "sgd":
-        return torch.optim.SGD(parts, lr=0.0, momentum=options["momentum"], **more)
-    return MeanGradient(parts, update, momentum=options["momentum"], weight_decay=decay)
+        momentum = options["momentum"]
+        return torch.optim.SGD(parts, lr=0.0, momentum=momentum, weight_decay=decay, fused=fused or None)
+    return MeanGradient(parts, {"lr": 0.0, "update": update, "momentum": options["momentum"], "weight_decay": decay})
 
 
 class MeanGradient(Optimizer):
@@ -40,12 +41,6 @@ class MeanGradient(Optimizer):
     torch has no signSGD, and its Muon, from 2.9 on, takes matrices only and computes in bfloat16 on CPUs, too.
     """
 
-    def __init__(
-        self, params: Sequence[dict[str, Any]], update: str, *, momentum: float = 0.0, weight_decay: float = 0.0
-    ) -> None:
-        super().__init__(params, {"lr": 0.0, "momentum": momentum, "weight_decay": weight_decay})
-        self._update = update
-
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Move all parameters, which have a gradient."""
@@ -56,9 +51,9 @@ class MeanGradient(Optimizer):
                 means = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
                 torch._foreach_mul_(means, momentum)
                 torch._foreach_add_(means, grads, alpha=1 - momentum)
-                if self._update == "muon":
+                if group["update"] == "muon":
                     means = list(torch._foreach_lerp(grads, means, momentum))
-            steps = list(_DIRECTIONS[self._update](means))
+            steps = list(_DIRECTIONS[group["update"]](means))
             if group["weight_decay"]:
                 torch._foreach_add_(steps, params, alpha=group["weight_decay"])
             torch._foreach_sub_(params, torch._foreach_mul(steps, group["lr"]))

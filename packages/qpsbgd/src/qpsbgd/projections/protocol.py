@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
@@ -46,38 +46,28 @@ class LayerState:
     gradient: Tensor | None = None
 
     @classmethod
-    def saved_names(cls) -> tuple[str, ...]:
+    def saved_names(cls) -> set[str]:
         """The names of all that is saved with the optimiser."""
-        return tuple(entry.name for entry in fields(cls) if not entry.metadata)
+        return {entry.name for entry in fields(cls) if not entry.metadata}
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Any], more: Mapping[str, Any]) -> LayerState:
-        """The state from what `saved` and `derived` returned."""
-        values = {**saved, **more}
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
+    def restored(cls, held: Mapping[str, Any]) -> LayerState:
+        """The state from what `held` has returned."""
+        return cls(**{entry.name: held[entry.name] for entry in fields(cls) if entry.name in held})
 
-    def saved(self) -> dict[str, Any]:
-        """The part that makes the next step, as a state dict holds it."""
-        return {entry.name: value for entry, value in self._present() if not entry.metadata}
-
-    def derived(self) -> dict[str, Any]:
-        """What follows from the rest."""
-        return {entry.name: value for entry, value in self._present() if entry.metadata}
+    def held(self, *, derived: bool) -> dict[str, Any]:
+        """What makes the next step, as a state dict holds it, or what follows from that."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self) if bool(entry.metadata) == derived}
+        return {n: value for n, value in values.items() if isinstance(value, Tensor) or value != getattr(type(self), n)}
 
     def forget_derived(self) -> None:
         """Drop what follows from the rest, which has changed."""
-        for name in self.derived():
+        for name in self.held(derived=True):
             setattr(self, name, None)
 
     def tensors(self) -> list[Tensor]:
         """All tensors."""
-        return [value for _, value in self._present() if isinstance(value, Tensor)]
-
-    def _present(self) -> Iterator[tuple[Field[Any], Any]]:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, Tensor) or value != entry.default:
-                yield entry, value
+        return [value for entry in fields(self) if isinstance(value := getattr(self, entry.name), Tensor)]
 
 
 @dataclass(frozen=True, eq=False)
