@@ -39,26 +39,23 @@ class RealPart:
     """Steps one parameter group by an optimiser of torch, to which the group and the state are lent.
 
     So there is one `param_groups` for schedulers and one `state_dict`. The options are those of `real` of `QPSBGD`;
-    where a rate or kind is given, vectors and learned scales have that of any matrix.
+    where a rate or kind is given, vectors and learned scales have that of any matrix. `norms` says whether the network
+    has normalisation layers, and `depth_factor` is that on the rate of learned scales, in the units of their layers.
     """
 
     def __init__(
-        self,
-        params: Sequence[NamedTensor],
-        options: Mapping[str, Any],
-        *,
-        norms: bool,  # whether the network has normalisation layers
-        scales: Mapping[Tensor, float],  # learned scales among the parameters, and the units that their rates are in
-        depth_factor: float,  # by depth, on the rate of the binary layers (`optim/recommend.py`)
+        self, params: Sequence[NamedTensor], options: Mapping[str, Any], *, norms: bool, depth_factor: float
     ) -> None:
-        ours: dict[str, Any] = {name: options.get(name, default) for name, (default, _) in _OURS.items()}
-        for name, (_, rule) in _OURS.items():
+        tensors = {p[1] if isinstance(p, tuple) else p for p in params}
+        self._scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
+        ours: dict[str, Any] = {}
+        for name, (default, rule) in _OURS.items():
+            ours[name] = options.get(name, default)
             rule.checked(name, ours[name])
         if not {"lr", "kind"} & set(options):
             factor = vector_rate(ours["steps"]) / REAL_RATE
             ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
-            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if scales else None)
-        self._scales = dict(scales)
+            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if self._scales else None)
         self.optimizer = _torch_optimizer(params, {name: v for name, v in options.items() if name not in _OURS})
         self.optimizer.param_groups[0].update(ours)
 
@@ -121,9 +118,7 @@ class RealGroups:
 
     def part(self, params: Sequence[NamedTensor], options: Mapping[str, Any]) -> RealPart:
         """What steps a group of real parameters."""
-        tensors = {p[1] if isinstance(p, tuple) else p for p in params}
-        scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
-        return RealPart(params, options, norms=self._norms, scales=scales, depth_factor=self._depth_factor)
+        return RealPart(params, options, norms=self._norms, depth_factor=self._depth_factor)
 
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
         """A message, given once, if parameters that are not `trained` have gradients, but nothing changes them."""

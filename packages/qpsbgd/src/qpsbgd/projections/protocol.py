@@ -188,8 +188,9 @@ class Projection(ABC):
         return None
 
     def ready(self, inputs: LayerInputs) -> bool:
-        """Whether a layer can take part in a step."""
-        return inputs.record is not None or not self.capabilities.records
+        """Whether a layer can take part in a step: with a record, or with moments of earlier ones."""
+        records = self.capabilities.records
+        return inputs.record is not None or not records or getattr(inputs.state, "gram", None) is not None
 
     def capturable(self, grad: Tensor, state: Any) -> bool:
         """Whether a step without new rows, for a gradient on a GPU, never waits for it and can become a CUDA graph."""

@@ -176,10 +176,6 @@ class SystemProjection(Projection):
             check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
         return partial(block_moments, blocks, dtype)
 
-    def ready(self, inputs: LayerInputs) -> bool:
-        """Whether a layer has a Q̄."""
-        return inputs.record is not None or inputs.state.gram is not None
-
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""
         return self.solve([self.system(layer_inputs) for layer_inputs in inputs])

@@ -290,10 +290,6 @@ class Weights(Projection):
         """A by block."""
         return system_matrix(gram, self.delta, blocks) / (1 + self.delta)
 
-    def ready(self, inputs: LayerInputs) -> bool:
-        """Whether a layer has a Q̄."""
-        return inputs.record is not None or inputs.state.gram is not None
-
     def family_shapes(self, layer: BinaryLayer) -> list[tuple[int, int]]:
         """Windows, if there are any, are families of one column each."""
         shapes = super().family_shapes(layer)
