@@ -67,8 +67,8 @@ class ParameterSplit:
             label_layers(module)
             for name, p in module.named_parameters():
                 inside.setdefault(p, name)
-        for p in (*weights, *given):
-            inside.pop(p, None)
+        for known in (*weights, *given):
+            inside.pop(known, None)
         return cls(layers, given, inside, names)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:

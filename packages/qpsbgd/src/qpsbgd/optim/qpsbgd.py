@@ -182,13 +182,10 @@ class QPSBGD(BinaryOptimizer):
                 "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
                 "forget earlier passes; under torch.func nothing is recorded)"
             )
-        self._keep(updates, self._take_step(updates))
-        return {update.inputs.layer for update in updates}
-
-    def _take_step(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
-        """Make the step: on a GPU by CUDA graphs, unless an observer wants the figures of the directions."""
+        # Not by a CUDA graph where an observer wants the figures of the directions.
         step = self._graphs.step if updates and updates[0].weight.is_cuda and not self.observers else qpsbgd
-        return step(updates, before=self._step_real)
+        self._keep(updates, step(updates, before=self._step_real))
+        return {update.inputs.layer for update in updates}
 
     def _updates(
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]

@@ -47,7 +47,9 @@ class RealPart:
         self, params: Sequence[NamedTensor], options: Mapping[str, Any], *, norms: bool, depth_factor: float
     ) -> None:
         tensors = {p[1] if isinstance(p, tuple) else p for p in params}
-        self._scales = {layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors}
+        self._scales: dict[Tensor, float] = {
+            layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors
+        }
         ours: dict[str, Any] = {}
         for name, (default, rule) in _OURS.items():
             ours[name] = options.get(name, default)
