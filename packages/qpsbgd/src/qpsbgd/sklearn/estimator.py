@@ -37,7 +37,7 @@ STEPS, EPOCHS = 60, 24
 scikit-learn's MLP (reproduction/benchmarks/training/estimators.py)."""
 DROPOUT, DROPOUT_PER_COLUMN = 0.3, 4
 """By default dropout is the first number, or the second by rows per column if that is less: with many rows per column
-dropout costs points, and with few its absence does (the same script, with --dropout)."""
+dropout costs points, and with few its absence does (the script of commit af1c5b87, with --dropout)."""
 CHUNK = 8192  # rows that pass through the network at once where no gradients are needed
 _MOST_REPEATS = 8
 """Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
