@@ -240,6 +240,45 @@ def test_layers_given_other_rows_in_the_binary_network_keep_their_real_outputs_a
     assert isinstance(made.experts[2], BinaryLinear)
 
 
+class Capacity(nn.Module):
+    """Experts in a list that choose their tokens, as many in every network; selected and put back in a common way."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.body, self.router = way, nn.Linear(8, 8), nn.Linear(8, 3)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.head = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.body(x).tanh()
+        gates, tokens = self.router(x).softmax(-1).topk(len(x) // 3, dim=0)
+        out, matrix = torch.zeros_like(x), nn.functional.one_hot(tokens, len(x)).float()
+        given = torch.einsum("cet,tn->ecn", matrix, x)
+        for number, expert in enumerate(self.experts):
+            chosen, gate = tokens[:, number], gates[:, number, None]
+            if self.way == "index":
+                out[chosen] += gate * expert(x[chosen])
+            elif self.way == "gather":
+                out = out.index_add(0, chosen, gate * expert(x.gather(0, chosen[:, None].expand(-1, 8))))
+            else:
+                out = out + matrix[:, number].T @ (gate * expert(given[number]))
+        return self.head(x + out)
+
+
+@pytest.mark.parametrize("way", ["index", "gather", "einsum"])
+def test_layers_given_as_many_but_other_rows_in_the_binary_network_keep_their_real_outputs_as_targets(way):
+    torch.manual_seed(0)
+    model, batches = Capacity(way), [torch.randn(60, 8) for _ in range(20)]
+    options, lost = {"first": True, "last": True, "bits": 2}, {}
+    for targets in ("own", "float"):
+        made, report = binarize(model, batches, targets=targets, **options)
+        with torch.no_grad():
+            lost[targets] = sum(_share(made(x), model(x)) for x in batches)
+    experts = [row.lost for row in report.rows if "experts" in row.name]
+    assert len(experts) == 3 and max(experts) < 0.04
+    assert lost["float"] < lost["own"]
+
+
 def test_experts_without_a_token_stay_real_valued_and_are_named():
     model = _mixture("Mixtral")
     with pytest.warns(UserWarning, match="MixtralTopKRouter"):

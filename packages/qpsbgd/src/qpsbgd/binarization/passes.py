@@ -33,6 +33,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from qpsbgd.binarization.selected_rows import SelectedRows, Selection
 from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.conversion import is_converted
 from qpsbgd.nn.experts import ExpertLayers
@@ -120,6 +121,7 @@ class LayerCall(NamedTuple):
     branch: Branch | None
     other: Tensor | None
     tokens: Tensor | None = None
+    selection: Selection = frozenset()
 
 
 class _Functions(TorchFunctionMode):
@@ -150,6 +152,7 @@ class Passes:
         self._input: Tensor | None = None
         self._inputs: list[Tensor] = []
         self._tokens: list[Tensor] = []
+        self._selected, self._selection = SelectedRows(), Selection()
         self.unclear: set[nn.Module] = set()
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
@@ -271,6 +274,7 @@ class Passes:
                 raise _Reached
 
         self._target, self._input, self._inputs, self._tokens, self._batch = layer, None, [], [], number
+        self._selection = Selection()
         once = layer in self._once
         self._beyond = Sums(found) if sums and layer in self._summed and once else None
         kept = dict(self._outputs[number]), self._kept_bytes
@@ -284,12 +288,13 @@ class Passes:
             return None
         tokens = torch.cat(self._tokens) if self._tokens else None
         branch, other = ends[0] if ends else (None, None)
-        return LayerCall(self._input, branch, other, tokens)
+        return LayerCall(self._input, branch, other, tokens, self._selection)
 
     def targets(self, name: str, number: int, here: LayerCall) -> Tensor | None:
         """The outputs that a layer, seen `here`, should have for a batch, by its namesake in this model.
 
-        For tokens that an expert is not given in this model, they are the real layer's outputs `here`.
+        For tokens that an expert is not given in this model, and for layers whose rows it selects otherwise, they are
+        the real layer's outputs `here`.
         """
         layer = self._model.get_submodule(name)
         forward = partial(type(layer).forward, layer)  # not the watched one, which looks for what is kept
@@ -297,7 +302,8 @@ class Passes:
         if there is None and here.tokens is None:
             return None
         with torch.no_grad():
-            if there is None or here.tokens is not None or there.x.shape != here.x.shape:
+            others = there is None or there.x.shape != here.x.shape or there.selection != here.selection
+            if others or here.tokens is not None:
                 wanted: Tensor = forward(here.x)
                 if there is not None and here.tokens is not None and there.tokens is not None:
                     both = here.tokens & there.tokens
@@ -311,6 +317,7 @@ class Passes:
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
             self._input = args[0] if args else next(iter(kwargs.values()))
+            self._selection |= self._selected.of(self._input)
             if isinstance(experts := self._inside[0], ExpertLayers) and experts.tokens is not None:
                 self._tokens.append(experts.tokens)
             if module not in self._once:
@@ -342,10 +349,15 @@ class Passes:
 
     def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The result of a function; kept of attention, which takes as long as a layer but is no module."""
-        if self._input is not None or function is not F.scaled_dot_product_attention:
+        if self._input is not None and self._target in self._once:
             return function(*args, **kwargs)
-        module, numbers = self._inside
-        return self._kept((module, next(numbers)), partial(function, *args, **kwargs))
+        if self._input is not None or function is not F.scaled_dot_product_attention:
+            result = function(*args, **kwargs)
+        else:
+            module, numbers = self._inside
+            result = self._kept((module, next(numbers)), partial(function, *args, **kwargs))
+        self._selected.follow(function, args, kwargs, result)
+        return result
 
     def _kept(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
         """The output kept under a key, or else computed and kept now, in place of those inside its module."""
