@@ -278,7 +278,7 @@ def full(path, kind, *, write=False):
         yield connection
         if write:
             connection.execute("PRAGMA max_page_count = 1")
-            connection.execute("CREATE TABLE more (number INTEGER)")
+            connection.execute("CREATE TABLE more AS SELECT zeroblob(10000000)")
 
 
 @contextlib.contextmanager

@@ -25,6 +25,10 @@ _KIND = Kind(
 )
 
 
+_TOUCHING = ("INSERT OR IGNORE INTO recorded VALUES ('', 0)", "DELETE FROM recorded WHERE recording = ''")
+"""Changes of a new file that have its journal take the space of all later ones: none fails once a problem is sent."""
+
+
 @dataclass
 class Counts:
     """Submissions, their QPU time, and how many answers of each recording are among them."""
@@ -73,6 +77,11 @@ class Ledger:
                 yield counts
                 self._counts = counts
             return
+        if is_new(self.path):
+            for statement in _TOUCHING:
+                with transaction(self.path, _KIND, write=True) as connection:
+                    connection.execute(statement)
+                    connection.execute("UPDATE spent SET number = 1")
         with transaction(self.path, _KIND, write=True) as connection:
             counts = _counts(connection, self.path)
             before = set(counts.recorded.items())

@@ -1,6 +1,7 @@
 """Every problem that was sent to an annealer and every answer, in one file, from which they can be given again."""
 
 import json
+import math
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,8 @@ _KIND = Kind(
     version=1,
     statements=(
         # Texts are JSON, apart from digests, and blobs are arrays of `Submission`; fields and couplings, which only
-        # people read, are compressed by zlib. Spins have a bit each, and every read begins with a new byte.
+        # people read, are compressed by zlib. Spins have a bit each, and every read begins with a new byte. The header
+        # is number 1; number 2 takes space and is removed again.
         "CREATE TABLE header (number INTEGER PRIMARY KEY, content TEXT NOT NULL)",
         "CREATE TABLE tiles (spins INTEGER PRIMARY KEY, chains TEXT NOT NULL)",
         "CREATE TABLE graphs (structure TEXT PRIMARY KEY, qubits BLOB NOT NULL, edges BLOB NOT NULL)",
@@ -143,7 +145,7 @@ class Recording(Link):
             raise _KIND.damaged(self.path, f"answer {self._position}: {error}") from error
 
     def _prepare(self, problems: Sequence[Submission]) -> None:
-        """Write what the answers will refer to; if that fails, nothing has been sent."""
+        """Write what the answers will refer to, and take the space that they need; without it nothing is sent."""
         tiles = {spins: json.dumps(chains) for spins, chains in self.tiles.items() if spins not in self._written}
         graphs = {each.structure: each for each in problems if each.structure not in self._written}
         with self._changing() as connection:
@@ -154,6 +156,16 @@ class Recording(Link):
                 connection.executemany("INSERT OR IGNORE INTO graphs VALUES (?, ?, ?)", rows)
         self._exists = True
         self._written.update(tiles, graphs)
+        needed = sum(map(_most_bytes, problems))
+        with self._changing() as connection:
+            free = math.prod(
+                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "freelist_count")
+            )
+            if free < needed:
+                connection.execute("REPLACE INTO header VALUES (2, zeroblob(?))", (needed,))
+        if free < needed:
+            with self._changing() as connection:  # not before: a file keeps the pages that it had before a transaction
+                connection.execute("DELETE FROM header WHERE number = 2")
 
     def _add(self, problem: Submission, answer: Answer) -> None:
         spins = np.packbits(answer.spins > 0, axis=1).tobytes()
@@ -168,7 +180,7 @@ class Recording(Link):
     def _changing(self) -> Iterator[sqlite3.Connection]:
         """The file, if it is as this run left it."""
         with transaction(self.path, _KIND, write=True) as connection:
-            query = "SELECT EXISTS (SELECT * FROM header), COALESCE(MAX(number), 0) FROM answers"
+            query = "SELECT EXISTS (SELECT * FROM header WHERE number = 1), COALESCE(MAX(number), 0) FROM answers"
             if connection.execute(query).fetchone() != (self._exists, self._count):
                 raise RecordingError(
                     f"{self.path} was changed by another run, or by a copy of this solver; give every run its own file"
@@ -180,13 +192,23 @@ class Recording(Link):
         with transaction(self.path, _KIND) as connection:
             check(connection, self.path, _KIND)
             try:
-                [(content,)] = connection.execute("SELECT content FROM header")
+                [(content,)] = connection.execute("SELECT content FROM header WHERE number = 1")
                 tiles = connection.execute("SELECT spins, chains FROM tiles")
                 self.tiles = {spins: json.loads(chains) for spins, chains in tiles}
                 [(self._count,)] = connection.execute("SELECT COALESCE(MAX(number), 0) FROM answers")
                 return dict(json.loads(content).items())
             except (AttributeError, RecursionError, TypeError, ValueError) as error:
                 raise _KIND.damaged(self.path, error) from error
+
+
+def _most_bytes(problem: Submission) -> int:
+    """What the answer takes in the file, if the sampler returns as many reads as it is told."""
+    arrays = problem.fields.nbytes + problem.couplings.nbytes
+    reads = int(problem.parameters.get("num_reads", 1)) * -(-len(problem.qubits) // 8)
+    return reads + arrays + arrays // 64 + MORE_BYTES
+
+
+MORE_BYTES = 16384  # for the service's times and parameters, and for pages that are not full
 
 
 def _difference(problem: Submission, structure: str, parameters: dict[str, Any]) -> str:
