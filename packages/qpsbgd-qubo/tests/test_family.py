@@ -57,6 +57,7 @@ def test_whole_numbers_and_half_precision_are_widened():
         (np.zeros((2, 2)), np.full((2, 1), np.inf), None, "linear holds NaN or infinite"),
         (np.zeros((2, 2)), np.zeros((2, 1)), np.array([np.nan]), "offset holds NaN"),
         (np.zeros((2, 2), dtype=np.complex64), np.zeros((2, 1)), None, "real coefficients"),
+        ([[0, 2**53 + 1], [2**53 + 1, 0]], [[0], [0]], None, "exact in double precision.*got 9007199254740993"),
     ],
 )
 def test_bad_families_are_refused(quadratic, linear, offset, message):

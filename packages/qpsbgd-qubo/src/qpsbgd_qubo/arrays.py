@@ -1,6 +1,7 @@
 """Numpy arrays, or torch tensors where torch is loaded: what families do with both."""
 
 import contextlib
+import math
 import sys
 from typing import Any
 
@@ -85,9 +86,45 @@ def real_floats(value: Any) -> Any:
         raise ValueError("a QUBO has real coefficients, got complex ones")
     if kind not in "fiub":
         raise ValueError(f"a QUBO has real coefficients, got {value.dtype}")
+    if kind in "iu":
+        check_whole_numbers(on_cpu(value))
     name = type_name(value) if kind == "f" else "float64"
     name = {"float16": "float32", "bfloat16": "float32", "float32": "float32"}.get(name, "float64")
     return to_type(value, name)
+
+
+def check_whole_numbers(array: Any) -> None:
+    """Raise ValueError if integers, of numpy or Python, are rounded in double precision, which holds all up to 2⁵³."""
+    if array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize < 8):
+        return
+    large = array[(array > LARGEST_EXACT) | (array < -LARGEST_EXACT)] if array.dtype.kind in "iu" else array.ravel()
+    rounded = (each for each in large.tolist() if isinstance(each, int) and int(float(each)) != each)
+    if (wrong := next(rounded, None)) is not None:
+        raise ValueError(
+            f"whole numbers must be exact in double precision, as all up to 2^53 are, got {wrong}; give floats to have "
+            "them rounded, which may change what is optimal"
+        )
+
+
+def sums_are_exact(*parts: Any) -> bool:
+    """Whether double precision holds every sum of these numbers; True if they are no small multiples of one unit.
+
+    So an optimum among whole numbers and penalties of 10¹⁸ is not proven by sums in which units vanish.
+    """
+    sizes = np.concatenate([np.abs(on_cpu(part), dtype=np.float64).ravel() for part in parts])
+    sizes = np.ldexp(sizes, -math.frexp(sizes.max())[1])  # so that their sum is in the range
+    total, least = float(sizes.sum()), float(sizes.min(initial=np.inf, where=sizes > 0))
+    if total <= least * LARGEST_EXACT / SMALL_MULTIPLE:
+        return True
+    mantissas, exponents = np.frexp(sizes[sizes > 0])
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    unit = float(np.ldexp((whole & -whole).astype(np.float64), exponents - 53).min())
+    return least >= unit * SMALL_MULTIPLE or total <= unit * LARGEST_EXACT
+
+
+LARGEST_EXACT = 2**53  # double precision holds all whole numbers up to this
+SMALL_MULTIPLE = 2**20
+"""Numbers of measurements are larger multiples of their last bit, and an optimum among them is one up to rounding."""
 
 
 def to_type(array: Any, name: str) -> Any:

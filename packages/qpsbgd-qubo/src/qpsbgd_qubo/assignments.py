@@ -188,7 +188,8 @@ def assignment(problem: Problem, solver: Solver) -> Assignment:
     """The solver's answer; problems are made dense for solvers that need that."""
     solver = solver.for_problems()
     if isinstance(solver, ModelSolver):
-        return Assignment(problem, *solver.answer(problem.model))
+        spins, proven, stats = solver.answer(problem.model)
+        return Assignment(problem, spins, proven & problem.is_exact if proven.any() else proven, stats)
     return _assignment(problem, solver.solve(problem.family))
 
 

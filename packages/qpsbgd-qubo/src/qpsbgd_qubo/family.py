@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd_qubo.arrays import cast, full, full_precision, is_tensor, largest, on_cpu, real_floats, to_type, type_name
+from qpsbgd_qubo.arrays import (
+    cast,
+    full,
+    full_precision,
+    is_tensor,
+    largest,
+    on_cpu,
+    real_floats,
+    sums_are_exact,
+    to_type,
+    type_name,
+)
 from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.kernels import Array
 
@@ -277,6 +288,8 @@ class Solution:
         spins = cast(spins, family.linear)
         if isinstance(proven_optimal, bool):
             proven_optimal = full(family.num_columns, proven_optimal, like=spins, dtype="bool")
+        if family.is_cpu and proven_optimal.any() and not sums_are_exact(family.quadratic, family.linear):
+            proven_optimal, stats = proven_optimal & False, {**stats, "unproven": family.num_columns}
         return cls(spins, family.energies(spins), cast(proven_optimal, spins, dtype="bool"), stats)
 
     def with_offset(self, offset: Any) -> Solution:

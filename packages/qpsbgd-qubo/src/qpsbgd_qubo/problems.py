@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpsbgd_qubo.arrays import sums_are_exact
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing, TooLargeError, check_dense, check_sums, real
@@ -52,6 +53,12 @@ class Problem:
     def family(self) -> QuboFamily:
         """The model as a dense family; TooLargeError if it has too many variables for that."""
         return self.model.to_dense() if isinstance(self.model, SparseIsing) else self.model
+
+    @functools.cached_property
+    def is_exact(self) -> bool:
+        """Whether sums of the model's numbers are; proofs are claimed where they are."""
+        sparse = isinstance(self.model, SparseIsing)
+        return sums_are_exact(self.model.couplings if sparse else self.model.quadratic, self.model.linear)
 
     def with_sense(self, *, maximize: bool) -> Problem:
         """The same problem with the highest or the lowest value wanted."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd_qubo.arrays import check_whole_numbers
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
@@ -262,6 +263,8 @@ def real(value: Any, name: str, ndim: int) -> Array:
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
     try:
+        if array.dtype.kind in "iuO":
+            check_whole_numbers(array)
         array = array.astype(np.float64)  # a copy
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must hold real numbers: {error}") from error

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from closeness import assert_close
 
+from qpsbgd_qubo import solve
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import Solver, make_solver
 from qpsbgd_qubo.testing import random_family
@@ -82,3 +83,14 @@ def test_a_solver_of_ones_own_sees_the_middle_of_the_range():
     Mine().solve(scaled(family, 2.0**100))
     assert seen[0] == float(abs(family.linear).max())
     assert 2**-4 <= seen[1] <= 2**4
+
+
+@pytest.mark.parametrize("name", ["auto", "exact", "portfolio"])
+def test_an_optimum_among_whole_numbers_is_proven_only_where_double_precision_holds_their_sums(name):
+    """2ᵏ g₁ g₂ + g₁ − 2 g₂ is −2ᵏ − 3 at (−1, 1), its optimum, and −2ᵏ + 3 at (1, −1)."""
+    for exponent, proven in ((40, True), (51, True), (58, False)):
+        couplings = np.array([[0.0, 1.0], [1.0, 0.0]]) * 2.0 ** (exponent - 1)
+        family = QuboFamily(couplings, np.array([[1.0], [-2.0]]))
+        for answer in (make_solver(name).solve(family), solve(family, solver=name)):
+            assert answer.proven_optimal.tolist() == [proven]
+            assert not proven or answer.spins[:, 0].tolist() == [-1, 1]
