@@ -1,10 +1,14 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpsbgd import QPSBGD
 from qpsbgd.binary_map import binary_map
-from qpsbgd.solvers import make_solver
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.projections import Printed
+from qpsbgd.solvers import Solver, make_solver
 
 sizes = st.tuples(st.integers(1, 7), st.integers(1, 4), st.integers(1, 9), st.integers(0, 10_000))
 
@@ -157,3 +161,30 @@ def test_a_family_is_not_rounded_in_an_autocast_block():
         found = binary_map(*rows)
     expected = binary_map(*rows)
     assert found.quadratic.equal(expected.quadratic) and found.linear.equal(expected.linear)
+
+
+class Keeping(Solver):
+    """Keeps the families that it is given."""
+
+    def __init__(self):
+        self.families = []
+
+    def _solve(self, family):
+        self.families.append(family)
+        return make_solver("exact").solve(family)
+
+
+def test_printed_solves_the_mean_family_of_all_steps_corrected_for_its_start():
+    torch.manual_seed(0)
+    layer, solver, beta, fresh = BinaryLinear(6, 3), Keeping(), 0.8, []
+    optimizer = QPSBGD(layer, lr=0.1, projection=Printed(solver=solver, scale="literal"), momentum=beta)
+    for _ in range(4):
+        rows, grads = torch.randn(9, 6), torch.randn(9, 3)
+        optimizer.zero_grad()
+        layer(rows).backward(grads)
+        optimizer.step()
+        fresh.append(binary_map(rows, grads, gain=layer.gain, scale="literal"))
+        weights = [(1 - beta) * beta**age / (1 - beta ** len(fresh)) for age in range(len(fresh))][::-1]
+        for name in ("quadratic", "linear", "offset"):
+            mean = sum(w * np.asarray(getattr(family, name)) for w, family in zip(weights, fresh, strict=True))
+            np.testing.assert_allclose(getattr(solver.families[-1], name), mean, rtol=1e-4, atol=1e-5)

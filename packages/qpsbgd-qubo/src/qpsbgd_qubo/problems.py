@@ -57,8 +57,8 @@ class Problem:
     @functools.cached_property
     def is_exact(self) -> bool:
         """Whether sums of the model's numbers are; proofs are claimed where they are."""
-        sparse = isinstance(self.model, SparseIsing)
-        return sums_are_exact(self.model.couplings if sparse else self.model.quadratic, self.model.linear)
+        model = self.model
+        return sums_are_exact(model.couplings if isinstance(model, SparseIsing) else model.quadratic, model.linear)
 
     def with_sense(self, *, maximize: bool) -> Problem:
         """The same problem with the highest or the lowest value wanted."""

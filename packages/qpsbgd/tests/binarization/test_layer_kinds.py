@@ -2,9 +2,11 @@ import importlib
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import binarize
+from qpsbgd.binarization.passes import Passes
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, convert
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.experts import ExpertLayers
@@ -212,6 +214,28 @@ def test_experts_are_fitted_to_the_tokens_that_the_binary_network_gives_them():
             pairs = [(made(**batch)[0][mask], model(**batch)[0][mask]) for batch in batches]
         lost[targets] = sum(_share(*pair) for pair in pairs)
     assert lost["float"] < lost["own"]
+
+
+def test_the_target_of_a_token_that_an_expert_has_in_both_networks_is_the_float_networks_output():
+    model = _mixture("Mixtral")
+    batch = {"input_ids": torch.randint(50, (12, 10))}
+    model.model.layers[0].mlp.experts = ExpertLayers(model.model.layers[0].mlp.experts)
+    name = "model.layers.0.mlp.experts.1.up"
+    layer, passes = model.get_submodule(name), Passes(model, [batch])
+    passes.calls()
+    with passes.watching(), torch.no_grad():
+        there = passes.seen(layer, 0)
+        away = there._replace(x=torch.randn_like(there.x))  # of a network that gives the expert the same tokens
+        wanted = passes.targets(name, 0, away)
+        torch.testing.assert_close(wanted, F.linear(there.x, layer.weight))
+        fewer = there.tokens.clone()
+        fewer[there.tokens.nonzero()[0]] = False  # and of one that gives it another first token
+        fewer[(~there.tokens).nonzero()[0]] = True
+        wanted = passes.targets(name, 0, away._replace(tokens=fewer))
+        both = there.tokens[fewer]
+        expected = F.linear(away.x, layer.weight)
+        expected[both] = F.linear(there.x[fewer[there.tokens]], layer.weight)
+        torch.testing.assert_close(wanted, expected)
 
 
 class Routed(nn.Module):

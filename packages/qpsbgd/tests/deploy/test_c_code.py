@@ -37,7 +37,7 @@ def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, wor
 
 
 @needs_compiler
-@pytest.mark.parametrize(("inputs", "word_bits"), [(96, 64), (480, 64), (1000, 32)])
+@pytest.mark.parametrize(("inputs", "word_bits"), [(96, 64), (480, 64), (512, 32), (1000, 32)])
 def test_ones_are_counted_without_an_instruction_for_it_however_many_there_are(inputs, word_bits, tmp_path):
     layer = BinaryLinear(inputs, 40, gain=1.0)
     rows = torch.stack([layer.weight[0].sign(), -layer.weight[0].sign(), *torch.randn(9, inputs)]).detach()

@@ -198,7 +198,7 @@ IMAGES = {
         *(QuantActivation(signed=True), *convolved(2, 8, QuantActivation, kernel_size=3, stride=2, padding=1)),
         *convolved(8, 8, QuantActivation, kernel_size=5, padding=2, groups=8),
         *convolved(8, 16, QuantActivation, kernel_size=1),
-        *convolved(16, 16, QuantActivation, nn.MaxPool2d(3, 2, 1), kernel_size=3, dilation=2, groups=4),
+        *convolved(16, 16, QuantActivation, nn.MaxPool2d(3, 2, 1), kernel_size=3, dilation=2, groups=2),
         *(nn.Flatten(), BinaryLinear(16 * 6, 3)),
     ],
     "signs": lambda: [

@@ -19,8 +19,10 @@ def rate(optimizer):
     return optimizer.param_groups[0]["lr"]
 
 
-def dense(depth, norm=lambda: nn.LayerNorm(6)):
-    return nn.Sequential(*(part for _ in range(depth) for part in (BinaryLinear(6, 6), norm(), nn.ReLU())))
+def dense(depth, norm=lambda: nn.LayerNorm(6), *, without=0):
+    """With norms behind all layers but the last ones."""
+    parts = [(BinaryLinear(6, 6), norm() if layer < depth - without else nn.Identity()) for layer in range(depth)]
+    return nn.Sequential(*(part for pair in parts for part in pair))
 
 
 def convolutional(depth, norm=lambda: nn.BatchNorm2d(2)):
@@ -43,6 +45,8 @@ def transformer(blocks):
         (transformer(3), "polar"),
         (dense(DEEP), "ridge"),
         (dense(DEEP, lambda: nn.BatchNorm1d(6)), "ridge"),
+        (dense(DEEP, without=1), "ridge"),
+        (dense(DEEP, without=2), "polar"),
     ],
 )
 def test_deep_networks_with_norms_get_the_polar_factor_unless_every_dense_layer_has_a_norm(model, projection):
@@ -107,6 +111,9 @@ def test_norms_want_a_warm_up_and_a_rate_of_their_own():
     assert (plain.warmup, plain.vector_lr, plain.scale) == (0, plain.real_lr, "learned")
     assert (normalized.warmup, normalized.vector_lr, normalized.scale) == (0.1, 0.03, "magnitude")
     assert recommend(residual(3), 10_000).vector_lr == 0.01
+    assert plain.real_lr == normalized.real_lr < normalized.vector_lr
+    assert plain.reasons["vector_lr"].endswith("as matrices")
+    assert not normalized.reasons["vector_lr"].endswith("as matrices")
 
 
 def test_what_is_recommended_is_what_an_optimiser_uses():

@@ -46,6 +46,10 @@ def energies(optimizer, layer, rows, slopes, before):
     return linear, 0.5 * (away @ matrix * away).sum(-1), every
 
 
+def test_the_moments_are_renewed_more_often_at_the_start():
+    assert [step for step in range(61) if Weights(refresh=20).records_at(step)] == [0, 1, 3, 7, 15, 20, 40, 60]
+
+
 def test_an_exact_solver_gives_the_weights_of_lowest_energy():
     layer, rows = layer_and_rows()
     optimizer = plain(layer, 0.3, solver="exact", memory=0.9)

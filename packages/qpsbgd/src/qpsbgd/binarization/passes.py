@@ -302,8 +302,8 @@ class Passes:
         if there is None and here.tokens is None:
             return None
         with torch.no_grad():
-            others = there is None or there.x.shape != here.x.shape or there.selection != here.selection
-            if others or here.tokens is not None:
+            alike = there is not None and (there.x.shape, there.selection) == (here.x.shape, here.selection)
+            if there is None or here.tokens is not None or not alike:
                 wanted: Tensor = forward(here.x)
                 if there is not None and here.tokens is not None and there.tokens is not None:
                     both = here.tokens & there.tokens

@@ -5,6 +5,7 @@ Two networks that give a layer equally many rows may have selected different one
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,12 +27,12 @@ class SelectedRows:
     """
 
     def __init__(self) -> None:
-        self._selections = WeakTensorKeyDictionary()
+        self._selections: MutableMapping[Tensor, Selection] = WeakTensorKeyDictionary()
 
     def of(self, value: Any) -> Selection:
         """The selection of a tensor's rows; empty where they are those of the model's inputs."""
-        found: Selection = self._selections.get(value, frozenset()) if isinstance(value, Tensor) else frozenset()
-        return found
+        known = isinstance(value, Tensor) and value in self._selections
+        return self._selections[value] if known else frozenset()
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function has given a result."""
