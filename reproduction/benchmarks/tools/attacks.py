@@ -248,7 +248,7 @@ def _chip_run(folder):
 
 
 def full_disks(source, trials):
-    """The same on a disk of 40 to 200 KB: an OSError, and with more space it ends as an undisturbed run"""
+    """The same on a disk of 40 to 200 KB: an OSError, no answer lost, and with more space it ends as undisturbed"""
     with tempfile.TemporaryDirectory() as place:
         expected = in_fork(_chip_run, Path(place) / "whole")
         for trial in range(trials):
@@ -285,7 +285,7 @@ def networks(source, trials):
 
 
 ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 20, full_disks: 20}
-ATTACKS |= {networks: 300}
+ATTACKS |= {networks: 1000}
 """How many trials."""
 
 
