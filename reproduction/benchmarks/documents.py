@@ -31,7 +31,7 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 DOCUMENTS = {
     "README.md": (training.today_shortly,),
     "docs/qubo.md": (
-        *(solving.constraint_problems, solving.dense_problems, solving.graph_problems, solving.problem_sizes),
+        *(solving.constraint_problems, solving.dense_problems, solving.graph_problems),
         *(solving.layer, solving.exact),
     ),
     "docs/annealers.md": (solving.many, solving.cost, solving.virtual_sizes),

@@ -171,14 +171,6 @@ def constraint_problems():
     return cross_table("class", cells)
 
 
-def problem_sizes():
-    body = []
-    for row in results("general_qubo")["sizes"]:
-        times = [f"{row['seconds']:.2g} s", f"{1e6 * row['seconds'] / row['couplings']:.1f} µs"]
-        body.append([f"{row['variables']:,}", f"{row['couplings']:,}", *times, f"{row['megabytes']:.0f} MB"])
-    return pipes(["variables", "edges", "time", "per edge", "memory of the process"], body)
-
-
 LOOKS = {
     "auto": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
     "dwave SA": {"color": COLOURS["bc-adam"], "marker": "s"},
