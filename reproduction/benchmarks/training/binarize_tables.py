@@ -179,13 +179,14 @@ def pretrained():
 def language_models():
     """Loss of the Llama by form and targets, in the order of what is stored."""
     names = {"GPTQ": "feedback, no bias (GPTQ)", "feedback": "feedback", "search": "search"}
+    names |= {name: name for name in ("search, no bias", "second vector for 10 %", "scales per input")}
     rows = [row for row in results("language_models")["rows"] if row["job"].get("subject") == "llama"]
     cells = {}
     for row in sorted(rows, key=lambda row: row.get("stored", 32)):
         job = row["job"]
         targets = job.get("targets", "own" if job["method"] == "GPTQ" else "float")
         name = f"{names[job['method']]}, {bits_of(job['bits'])}" if job["method"] in names else job["method"]
-        stored = f"{row['stored']:.1f}" if "stored" in row else "32"
+        stored = f"{row['stored']:.2f}" if "stored" in row else "32"
         cells[(name, stored), f'`targets="{targets}"`'] = f"{row['loss']:.2f}"
     return cross_table(("form", "stored bits per weight"), cells)
 

@@ -195,8 +195,6 @@ def jobs():
         shared = {"subject": name, "seed": 0}
         yield {**shared, "method": "float", "bits": 32}
         yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
-        means = product(("search, no bias", "search"), (1.25, 1.5, 2.5))
-        yield from ({**shared, "method": method, "bits": bits} for method, bits in means)
         for targets in ("own", "float"):
             yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
             yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in near)

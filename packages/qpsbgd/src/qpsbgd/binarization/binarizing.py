@@ -29,7 +29,7 @@ def binarize(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    bits: float | Mapping[str, int] = 1,
+    bits: int | Mapping[str, int] = 1,
     layers: Select = None,
     first: bool = False,
     last: bool = False,
@@ -59,9 +59,7 @@ def binarize(
             tensors, tuples of arguments or dictionaries of keyword arguments. Items that `forward` does not take, such
             as targets, are ignored. Batches are read once, moved to the model's device and kept. If a dictionary has an
             "attention_mask" (B, T), only its unmasked tokens count.
-        bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named. A number with a
-            fraction, such as 1.25, is the most for the mean over all weights: some layers get one vector more than the
-            others, those where error feedback then saves the largest share of the outputs' variance per weight.
+        bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
         layers: Names of the layers to binarise, or a function of name and module that selects them. By default all but
             the first and the last (embeddings and head in a transformer), and those that share their weight, have
             hooks, are never reached or are convolutions that are called twice; a warning names these, and other kinds

@@ -1,8 +1,8 @@
 """The run of `binarize` over the layers: moments of their inputs, their binary weights, what each has lost."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ Reader = BinaryLinear | BinaryConvNd  # a binary layer that makes rows of a real
 class Options:
     """The options of `binarize`, checked."""
 
-    bits: float | Mapping[str, int]
+    bits: int | Mapping[str, int]
     solver: str | Solver
     rounds: int
     targets: str
@@ -55,9 +55,9 @@ class Options:
     progress: bool | Callable[[LayerLoss], None]
 
     def __post_init__(self) -> None:
-        numbers, kinds = ([self.bits], int | float) if not isinstance(self.bits, Mapping) else (self.bits.values(), int)
-        if not all(isinstance(b, kinds) and not isinstance(b, bool) and 1 <= b <= 8 for b in numbers):
-            raise ValueError(f"bits must be from 1 to 8, by name integers, got {self.bits!r}")
+        numbers = list(self.bits.values()) if isinstance(self.bits, Mapping) else [self.bits]
+        if not all(isinstance(b, int) and not isinstance(b, bool) and 1 <= b <= 8 for b in numbers):
+            raise ValueError(f"bits must be integers from 1 to 8, got {self.bits!r}")
         if self.targets not in ("own", "float"):
             raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
         check_options(self, rounds=COUNT)
@@ -72,6 +72,10 @@ class Options:
         names = set(self.bits) if isinstance(self.bits, Mapping) else set()
         if unknown := sorted(map(str, names - set(selection.names.values()))):
             raise ValueError(f"bits names layers that are not binarised: {', '.join(unknown)}")
+
+    def bits_of(self, name: str) -> int:
+        """Binary vectors per weight of a layer."""
+        return self.bits if isinstance(self.bits, int) else self.bits.get(name, 1)
 
     def mask(self, batch: Any) -> Tensor | None:
         """The tokens of a batch that count; None for all."""
@@ -126,56 +130,29 @@ class LayerRun:
         lines: list[LayerLoss] = []
         watching = nullcontext() if self.reference is None else self.reference.watching()
         experts = [one for one in self.changes.model.modules() if isinstance(one, ExpertLayers)]
-        with _shown(self.options.progress, len(names)) as (show, note):
-            bits = self._bits(calls, note)
-            with self.passes.watching(), watching:
-                for module in calls:
-                    if module in names:
-                        try:
-                            lines.append(self._binarized(module, names[module], bits[names[module]], note))
-                        except NoRows:
-                            if not any(module in set(one.modules()) for one in experts):
-                                raise
-                            self.selection.kept[names[module]] = "no calibration batch has tokens for this expert"
-                        else:
-                            show(lines[-1])
-                    elif lines and self.reference is not None and module in self.selection.real:
-                        self._fit_to_targets(module, self.selection.real[module], note)
-                    elif lines and self.reference is None and isinstance(module, _BatchNorm) and calls[module] == 1:
-                        self._estimate(module)
+        with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as (show, note):
+            for module in calls:
+                if module in names:
+                    try:
+                        lines.append(self._binarized(module, names[module], note))
+                    except NoRows:
+                        if not any(module in set(one.modules()) for one in experts):
+                            raise
+                        self.selection.kept[names[module]] = "no calibration batch has tokens for this expert"
+                    else:
+                        show(lines[-1])
+                elif lines and self.reference is not None and module in self.selection.real:
+                    self._fit_to_targets(module, self.selection.real[module], note)
+                elif lines and self.reference is None and isinstance(module, _BatchNorm) and calls[module] == 1:
+                    self._estimate(module)
         return tuple(lines)
 
-    def _bits(self, calls: Iterable[nn.Module], note: Note) -> dict[str, int]:
-        """Binary vectors per layer: for a mean with a fraction, one more where error feedback saves most per weight."""
-        names, bits = self.selection.names, self.options.bits
-        if isinstance(bits, Mapping):
-            return {name: bits.get(name, 1) for name in names.values()}
-        number = dict.fromkeys(names.values(), int(bits))
-        saved: dict[str, float] = {}
-        effort = Effort("feedback", 0, self.generator)
-        with self.passes.watching() if bits % 1 else nullcontext():
-            for layer in (module for module in calls if module in names and bits % 1):
-                name, weights = names[layer], matrices(layer)
-                reader = empty_like(layer, bits=1, bias=self.options.bias or getattr(layer, "bias", None) is not None)
-                with suppress(NoRows):
-                    moments = self._moments(layer, name, reader, None, note)
-                    metric = moments.metric(centred=reader.bias is not None)
-                    lost = [fitted(metric, weights, bits=int(bits) + k, effort=effort).lost["feedback"] for k in (0, 1)]
-                    saved[name] = (lost[0] - lost[1]) / weights.numel()
-        sizes = {name: layer.weight.numel() for layer, name in names.items()}
-        room = bits % 1 * sum(sizes.values())
-        for name in sorted(saved, key=lambda name: -saved[name]):
-            if sizes[name] <= room:
-                number[name] += 1
-                room -= sizes[name]
-        return number
-
-    def _binarized(self, layer: nn.Module, name: str, bits: int, note: Note) -> LayerLoss:
+    def _binarized(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
         options, weights = self.options, matrices(layer)
         biased = options.bias or getattr(layer, "bias", None) is not None
-        binary = empty_like(layer, bits=bits, bias=biased)
+        binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
         effort = Effort(options.solver, options.rounds, self.generator)
-        moments = self._moments(layer, name, binary, self.reference, note)
+        moments = self._moments(layer, name, binary, note)
         note(f"{name}: search")
         start = time.monotonic()
         metrics = moments.metric(centred=biased)
@@ -201,7 +178,7 @@ class LayerRun:
         weights, biased = matrices(layer), layer.bias is not None
         if weights.shape[1] > MOST_INPUTS_REFITTED:
             return
-        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased), self.reference, note)
+        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased), note)
         weights = target_weights(moments.metric(centred=biased), moments.cross(centred=biased), weights)
         self.changes.set(layer.weight, weight_like(layer, weights))
         if biased:
@@ -221,9 +198,9 @@ class LayerRun:
         self.changes.set(norm.running_mean, moments.mean[:, 0])
         self.changes.set(norm.running_var, unbiased * moments.metric(centred=True)[:, 0, 0])
 
-    def _moments(self, layer: nn.Module, name: str, reader: Reader, reference: Passes | None, note: Note) -> Moments:
+    def _moments(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Moments:
         """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
-        moments = Moments(*matrices(layer).shape[:2], name)
+        moments, reference = Moments(*matrices(layer).shape[:2], name), self.reference
         for number, batch in enumerate(self.passes.batches):
             note(f"{name}: batch {number + 1} of {len(self.passes.batches)}")
             seen = self.passes.seen(layer, number, sums=reference is not None)
