@@ -200,7 +200,8 @@ class LayerRun:
 
     def _moments(self, layer: nn.Module, name: str, reader: Reader, note: Note) -> Moments:
         """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
-        moments, reference = Moments(*matrices(layer).shape[:2], name), self.reference
+        (groups, inputs, _), reference = matrices(layer).shape, self.reference
+        moments = Moments(groups, inputs, name)
         for number, batch in enumerate(self.passes.batches):
             note(f"{name}: batch {number + 1} of {len(self.passes.batches)}")
             seen = self.passes.seen(layer, number, sums=reference is not None)
