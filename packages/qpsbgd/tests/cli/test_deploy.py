@@ -1,21 +1,15 @@
-import numpy as np
 import pytest
-import torch
 from torch import nn
 from typer.testing import CliRunner
 
 from qpsbgd.cli.app import application
-from qpsbgd.deploy import load_packed, pack
+from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
 @pytest.fixture
-def model():
-    return nn.Sequential(SignActivation(), BinaryLinear(20, 30), SignActivation(), BinaryLinear(30, 3))
-
-
-@pytest.fixture
-def packed(model, tmp_path):
+def packed(tmp_path):
+    model = nn.Sequential(SignActivation(), BinaryLinear(20, 30), SignActivation(), BinaryLinear(30, 3))
     pack(model, tmp_path / "net.safetensors")
     return tmp_path / "net.safetensors"
 
@@ -52,7 +46,7 @@ def test_no_file_of_c_is_replaced_unless_that_is_asked_for(name, packed, tmp_pat
     assert (tmp_path / name).read_text() != "mine"
 
 
-@pytest.mark.parametrize("to", ["packed", "c", "onnx"])
+@pytest.mark.parametrize("to", ["c", "onnx"])
 def test_a_shape_that_the_network_does_not_take_is_refused_and_nothing_is_written(to, packed, tmp_path):
     with pytest.raises(ValueError, match=r"takes 20 numbers .*got shape \(28, 28\)"):
         deploy(packed, "--to", to, "-o", tmp_path / "out", "--input-shape", "28,28")
@@ -60,23 +54,10 @@ def test_a_shape_that_the_network_does_not_take_is_refused_and_nothing_is_writte
 
 
 def test_a_packed_file_becomes_onnx(packed, tmp_path):
-    sizes = []
-    for options in ((), ("--weights", "float32", "--force")):
-        deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx", *options)
-        sizes.append((tmp_path / "net.onnx").stat().st_size)
-    assert sizes[0] < sizes[1]
+    deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx")
+    assert (tmp_path / "net.onnx").stat().st_size > 0
     with pytest.raises(FileExistsError, match="is there already: --force overwrites it"):
         deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx")
-
-
-def test_a_whole_model_is_loaded_only_if_trusted(model, tmp_path):
-    torch.save(model, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="--trust-pickle"):
-        deploy(tmp_path / "model.pt", "--to", "packed", "-o", tmp_path / "net.safetensors")
-    assert not (tmp_path / "net.safetensors").exists()
-    deploy(tmp_path / "model.pt", "--to", "packed", "-o", tmp_path / "net.safetensors", "--trust-pickle")
-    x = torch.randn(5, 20)
-    np.testing.assert_array_equal(load_packed(tmp_path / "net.safetensors")(x.numpy()), model(x).detach().numpy())
 
 
 def test_images_need_their_shape(tmp_path):
@@ -86,13 +67,6 @@ def test_images_need_their_shape(tmp_path):
     deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx", "--input-shape", "1,5,5")
     with pytest.raises(ValueError, match="positive numbers"):
         deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx", "--input-shape", "1,-5")
-
-
-def test_a_file_of_torch_save_that_was_cut_off_is_called_damaged(model, tmp_path):
-    torch.save(model, tmp_path / "model.pt")
-    (tmp_path / "cut.pt").write_bytes((tmp_path / "model.pt").read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"cut\.pt .*torch\.save.* damaged"):
-        deploy(tmp_path / "cut.pt", "--to", "c", "-o", tmp_path / "c", "--trust-pickle")
 
 
 def test_the_models_own_file_is_not_overwritten(packed):

@@ -4,7 +4,6 @@ import pytest
 from typer.testing import CliRunner
 
 from qpsbgd.cli.app import application
-from qpsbgd.testing import random_family
 
 pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
@@ -42,18 +41,3 @@ def test_what_cannot_be_estimated_is_refused(arguments, message):
     result = called("estimate", *arguments)
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
-
-
-def test_a_recording_is_checked_and_described(tmp_path):
-    from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
-
-    path = tmp_path / "run.chip"
-    solver = VirtualQPU(size=3, num_reads=10, record=path)
-    for seed in range(3):
-        solver.solve(random_family(4, 2, 8, seed=seed))
-    out = called("recording", path).stdout
-    assert re.search(r"answers +3", out)
-    assert re.search(r"chip +virtual-pegasus-3", out)
-    assert re.search(r"QPU time +27.96 ms", out)  # three times 8.5 ms and 10 reads of 82 µs
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "damaged" in str(called("recording", path).exception)

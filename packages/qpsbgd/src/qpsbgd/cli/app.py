@@ -24,8 +24,8 @@ OWN = (
 SUMMARIES = {
     "data": "Data files of the experiments: fetch and check them.",
     "demo": "Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report.",
-    "deploy": "Make a packed file (one bit per weight), C99 or ONNX of a trained network.",
-    "qpu": "Quantum annealers: costs before a run, and recordings.",
+    "deploy": "Make C99 or ONNX of a packed network.",
+    "qpu": "What a run costs on a quantum annealer.",
     "report": "Make one HTML page and the figures from the results of `qpsbgd run`.",
     "run": "Run experiments of the paper: every method at its own best options, several seeds, results as JSON.",
     "solve": (

@@ -18,11 +18,6 @@ def say(text: str) -> None:
     console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
-def say_fact(name: str, fact: str) -> None:
-    """Print a name in bold, and what there is to say of it."""
-    console.print(Text.assemble((f"{name:<15}", "bold"), visible(fact)), soft_wrap=True)
-
-
 def show(events: Iterable[tuple[str, int, int]]) -> None:
     """A progress bar that follows (phase, done, total) and estimates the time left."""
     columns = (TextColumn("{task.description:<38}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,27 +1,17 @@
-"""`qpsbgd deploy`: a trained network as a packed file, C99 or ONNX."""
+"""`qpsbgd deploy`: a packed network as C99 or ONNX."""
 
-from __future__ import annotations
-
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from qpsbgd.cli.console import say
 from qpsbgd_qubo.files.atomic import check_folder, check_new
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from qpsbgd.deploy import PackedModel
-
 
 def deploy(
-    model: Annotated[
-        Path, typer.Argument(help="A packed file, or a whole model that torch.save wrote (with --trust-pickle).")
-    ],
-    to: Annotated[Literal["packed", "c", "onnx"], typer.Option(help="What to make.")],
+    model: Annotated[Path, typer.Argument(help="A packed file, as qpsbgd.deploy.pack writes it.")],
+    to: Annotated[Literal["c", "onnx"], typer.Option(help="What to make.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; for C a folder.")],
     input_shape: Annotated[
         str | None,
@@ -30,25 +20,14 @@ def deploy(
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the C functions and files.")] = "network",
-    word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
     layout: Annotated[
         Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
     ] = "plain",
     ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
-    weights: Annotated[
-        Literal["bits", "float32", "qonnx"],
-        typer.Option(help="In ONNX: packed bits, float32, or float32 with QONNX's BipolarQuant."),
-    ] = "bits",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    trust_pickle: Annotated[
-        bool,
-        typer.Option(
-            "--trust-pickle", help="Load a model that torch.save wrote: this runs code that the file contains."
-        ),
-    ] = False,
 ) -> None:
-    """Make a packed file (one bit per weight), C99 or ONNX of a trained network."""
-    from qpsbgd.deploy import pack, to_c, to_onnx
+    """Make C99 or ONNX of a packed network."""
+    from qpsbgd.deploy import load_packed, to_c, to_onnx
     from qpsbgd.deploy.c_layout import file_names
 
     shape = _shape(input_shape)
@@ -58,16 +37,12 @@ def deploy(
         check_folder(out)
     for file in [out / end for end in file_names(name, layout)] if to == "c" else [out]:
         check_new(file, force=force)
-    network = _load(model, trust_pickle=trust_pickle)
+    network = load_packed(model)
     if to == "c":
-        options: dict[str, Any] = {"word_bits": word_bits, "layout": layout, "ram": ram}
-        say(str(to_c(network, out, input_shape=shape, name=name, **options)))
-        return
-    if to == "onnx":
-        to_onnx(network, out, input_shape=shape, weights=weights)
+        say(str(to_c(network, out, input_shape=shape, name=name, layout=layout, ram=ram)))
     else:
-        pack(network, out, input_shape=shape)
-    say(f"{out}: {out.stat().st_size:,} bytes")
+        to_onnx(network, out, input_shape=shape)
+        say(f"{out}: {out.stat().st_size:,} bytes")
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:
@@ -77,22 +52,3 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise ValueError(f"--input-shape must be positive numbers such as 784 or 1,28,28, got {text!r}")
     return tuple(int(size) for size in sizes)
-
-
-def _load(path: Path, *, trust_pickle: bool) -> PackedModel | nn.Module:
-    """The packed model in a file, or the torch model if it may be unpickled."""
-    from qpsbgd.deploy import load_packed
-
-    if not path.is_file() or not zipfile.is_zipfile(path):  # torch.save writes zip archives
-        with path.open("rb") as file:
-            if file.read(4) == b"PK\x03\x04":
-                raise ValueError(f"{path} is a file of torch.save, but damaged: its end is missing")
-        return load_packed(path)
-    if not trust_pickle:
-        raise ValueError(
-            f"{path} is a file of torch.save, and loading a whole model runs code that it contains: add --trust-pickle "
-            "if you trust its origin, or write a packed file with qpsbgd.deploy.pack(model, path)"
-        )
-    from qpsbgd.nn.saving import unpickled
-
-    return unpickled(path)

@@ -1,20 +1,19 @@
-"""`qpsbgd qpu`: what a run costs on a quantum annealer, and what a recording holds."""
+"""`qpsbgd qpu`: what a run costs on a quantum annealer."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpsbgd.cli.console import console, rich_table, say_fact
+from qpsbgd.cli.console import console, rich_table
 from qpsbgd_qubo.options import options_named, read_options
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
 
-app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
+app = typer.Typer(no_args_is_help=True, help="What a run costs on a quantum annealer.")
 
 
 @app.command()
@@ -47,25 +46,6 @@ def estimate(
     body += [[f"QPU time, {_steps(n)}", *(_time((cost * n).qpu_seconds) for cost in ways.values())] for n in counts]
     reads = f", {made.num_reads} reads" if hasattr(made, "num_reads") else ""
     console.print(rich_table(f"{widths} on {chip}{reads}", ["", *ways], body))
-
-
-@app.command()
-def recording(file: Annotated[Path, typer.Argument(help="File written by a solver's option `record`.")]) -> None:
-    """Check a recording's file, and say what it holds."""
-    from qpsbgd_qubo.annealers.recordings import Recording
-
-    content = Recording(file)
-    header = content.header
-    chip = header.get("chip")
-    facts = {
-        "solver": header.get("solver", "?"),
-        "chip": chip.get("name", "–") if isinstance(chip, dict) else "–",
-        "answers": len(content),
-        "QPU time": _time(content.qpu_seconds),
-        "size": f"{file.stat().st_size / 1e6:.3g} MB",
-    }
-    for name, fact in facts.items():
-        say_fact(name, str(fact))
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from qpsbgd.nn.conversion import binary_like, is_converted, replace_modules, wit
 from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
 
 
-def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: bool = False) -> nn.Module:
+def load(path: str | PathLike[str], model: nn.Module) -> nn.Module:
     """The binary model saved in a file: a copy of `model`, with binary layers where the file has them.
 
     The file was written by `torch.save(binary.state_dict(), path)`, safetensors' `save_file` or Hugging Face's
@@ -24,12 +24,9 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
     Args:
         path: The file.
         model: A model of the same architecture before `convert` or `binarize`, with any weights; or a binary one.
-        trusted: Without `model`: unpickle a whole model written by `torch.save(binary, path)`. That runs code from the
-            file, so use it only for files you trust.
 
     Raises:
-        ValueError: The file does not hold such a state, has binary layers that the model cannot have, or holds a whole
-            model that is not trusted.
+        ValueError: The file does not hold such a state, or has binary layers that the model cannot have.
         RuntimeError: The state does not fit the model, as `load_state_dict` says it.
     """
     path = Path(path)
@@ -38,14 +35,6 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
             f"{path} must be a file, but is a folder; if save_pretrained wrote it, import qpsbgd.nn.huggingface and "
             "call from_pretrained"
         )
-    if model is None:
-        if not trusted:
-            raise ValueError(
-                f"{path} holds numbers, not the code that computes with them: give the real-valued model, load(path, "
-                "model); a whole model that torch.save pickled runs code when it is loaded: load(path, trusted=True) "
-                "if you trust it"
-            )
-        return unpickled(path)
     state = _state(path)
     marks = {key.removesuffix(MARK): mark for key, mark in state.items() if key.endswith(MARK)}
     layers = {at.rstrip("."): {**saved_options(mark), "bias": f"{at}bias" in state} for at, mark in marks.items()}
@@ -55,20 +44,6 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
     # Of tensors that are shared, a file of safetensors has only one.
     model.load_state_dict(state | {name: saved[tensor] for name, tensor in named if tensor in saved})
     return model
-
-
-def unpickled(path: Path) -> nn.Module:
-    """The whole model that `torch.save(model, path)` wrote; runs code from the file."""
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=False)
-    except (pickle.UnpicklingError, AttributeError, EOFError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error}; are the model's own classes importable here?") from error
-    if not isinstance(loaded, nn.Module):
-        raise ValueError(
-            f"{path} must hold a whole model, got {type(loaded).__name__}; write one with torch.save(model, path), or "
-            "load this with the real-valued model, qpsbgd.load(path, model)"
-        )
-    return loaded
 
 
 def _state(path: Path) -> dict[str, Tensor]:
@@ -81,8 +56,8 @@ def _state(path: Path) -> dict[str, Tensor]:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise ValueError(
-                f"{path} must hold a state dict, but holds other objects or is damaged; if torch.save(model, path) "
-                "wrote it and you trust it, load(path, trusted=True)"
+                f"{path} must hold a state dict, but holds other objects or is damaged; a whole model that torch.save "
+                "wrote is read by torch.load(path, weights_only=False), which runs code from the file"
             ) from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not any(isinstance(key, str) and key.endswith(MARK) for key in state):
