@@ -136,14 +136,14 @@ def test_rows_whose_squares_leave_the_floating_type_are_refused(size, scale):
         (torch.zeros(0, 4), torch.zeros(0, 1), {}, "batch is empty"),
         (torch.full((1, 2), torch.nan), torch.ones(1, 1), {}, "inputs hold NaN"),
         (torch.ones(1, 2), torch.full((1, 1), torch.inf), {}, "output_grads hold NaN"),
-        (torch.ones(1, 2), torch.ones(1, 1), {"scale": 0}, "scale must be"),
-        (torch.ones(1, 2), torch.ones(1, 1), {"scale": "big"}, "scale must be"),
-        (torch.ones(1, 2), torch.ones(1, 1), {"scale": float("nan")}, "scale must be"),
+        (torch.ones(1, 2), torch.ones(1, 1), {"scale": 0}, "scale .*must be"),
+        (torch.ones(1, 2), torch.ones(1, 1), {"scale": "big"}, "scale .*must be"),
+        (torch.ones(1, 2), torch.ones(1, 1), {"scale": float("nan")}, "scale .*must be"),
         (torch.ones(1, 2), torch.ones(1, 1), {"gain": -1}, "gain must be"),
     ],
 )
 def test_bad_rows_and_options_are_refused(inputs, grads, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         binary_map(inputs, grads, **options)
 
 

@@ -3,12 +3,12 @@
 import math
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from qpsbgd_qubo.arrays import full_precision
 from qpsbgd_qubo.family import QuboFamily
+from qpsbgd_qubo.options import POSITIVE
 
 Scale = float | Literal["literal"]
 
@@ -44,8 +44,7 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
         [1.0, -1.0, 1.0]
     """
     check_scale(scale)
-    if not (math.isfinite(gain) and gain > 0):
-        raise ValueError(f"gain must be a positive number, got {gain}")
+    POSITIVE.checked("gain", gain)
     inputs, output_grads = _common_type(inputs, output_grads)
     with full_precision(inputs):
         return _family(inputs, output_grads, gain=gain, scale=scale)
@@ -77,11 +76,9 @@ def _family(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) 
 
 
 def check_scale(scale: Scale) -> None:
-    """Raises ValueError unless `scale` is a positive number or "literal"."""
-    number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
-    valid = scale == "literal" or (number and math.isfinite(scale) and scale > 0)
-    if not valid:
-        raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
+    """Raise an error unless `scale` is a positive number or "literal"."""
+    if scale != "literal":
+        POSITIVE.checked('scale other than "literal"', scale)
 
 
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:

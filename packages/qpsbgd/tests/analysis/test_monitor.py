@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
@@ -149,18 +149,6 @@ def test_spins_are_compared_with_the_sign_vector_of_the_family_that_was_solved(b
     assert figures["energy"] == pytest.approx(energies.mean().item())
 
 
-def test_a_solver_lowers_the_energy_of_the_sign_vector_and_one_without_flips_does_not():
-    model, seen = small_model(), []
-    optimizer = QPSBGD(model, solver="exact")
-    with Monitor(model, optimizer, seen.extend):
-        train(model, optimizer, range(3))
-        optimizer.solver = make_solver("descent", max_flips=0)
-        train(model, optimizer, range(1))
-    assert min(one.figures["energy_minus_sign"] for one in seen[:-2]) < 0
-    assert [one.figures["energy_minus_sign"] for one in seen[-2:]] == [0, 0]
-    assert [one.figures["spins_off_sign"] for one in seen[-2:]] == [0, 0]
-
-
 def test_the_ridge_reports_its_penalty():
     model, seen = small_model(), []
     groups = [
@@ -184,22 +172,6 @@ def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():
         resumed.load_state_dict(state)
         train(model, resumed, range(4, 7))
     assert [one.step for one in seen] == [6, 6]
-
-
-@pytest.mark.parametrize("kind", ["spins", "binaryconnect"])
-def test_a_resumed_and_watched_run_equals_an_uninterrupted_one_without_a_monitor(kind, tmp_path):
-    plain, model = small_model(), small_model()
-    train(plain, MAKERS[kind](plain), range(6))
-    path, seen = tmp_path / "run.pt", []
-    for count in (3, 6):
-        torch.manual_seed(5)
-        model = nn.Sequential(BinaryLinear(8, 6), nn.Hardtanh(), BinaryLinear(6, 3)) if count == 6 else model
-        optimizer = MAKERS[kind](model)
-        with Monitor(model, optimizer, seen.extend), Checkpoint(path, model=model, optimizer=optimizer) as run:
-            for step in run.steps(count):
-                train(model, optimizer, [step])
-    assert_equal_state(plain, model)
-    assert [one.step for one in seen] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
 
 
 @pytest.mark.parametrize("kind", ["ridge", "binaryconnect"])
@@ -272,13 +244,6 @@ def test_wrong_arguments_are_refused(arguments, error, match):
         Monitor(*arguments(model, QPSBGD(model)))
 
 
-@pytest.mark.parametrize(("every", "error"), [(0, ValueError), (1.5, TypeError), (True, TypeError)])
-def test_every_is_a_whole_number(every, error):
-    model = small_model()
-    with pytest.raises(error, match="every must be"):
-        Monitor(model, QPSBGD(model), print, every=every)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 def test_a_graphed_run_is_the_same_with_a_monitor():
     pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
@@ -323,12 +288,3 @@ def test_a_monitor_without_a_callback_collects_shows_lines_and_draws():
     assert drawn.get_label() == "0" and list(drawn.get_xdata()) == list(range(1, 7))
     assert list(drawn.get_ydata())[3:] == pytest.approx([100 * rate for rate in rates])
     assert figure._repr_png_().startswith(b"\x89PNG")
-
-
-def test_long_runs_are_drawn_as_means():
-    from qpsbgd.analysis.monitor_figure import run_figure
-
-    figure = run_figure([], {step: float(step % 2) for step in range(1, 1001)})
-    (line,) = figure.axes[0].get_lines()
-    assert len(line.get_xdata()) == 200
-    assert line.get_ydata()[0] == pytest.approx(0.6)

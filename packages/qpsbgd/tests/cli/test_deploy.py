@@ -15,7 +15,7 @@ def packed(tmp_path):
 
 
 def deploy(*arguments):
-    done = CliRunner().invoke(application("deploy"), ["deploy", *map(str, arguments)])
+    done = CliRunner().invoke(application(), ["deploy", *map(str, arguments)])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return " ".join(done.output.split())

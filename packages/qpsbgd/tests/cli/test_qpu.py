@@ -15,7 +15,7 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def called(*arguments):
-    return CliRunner().invoke(application("qpu"), ["qpu", *map(str, arguments)], terminal_width=120)
+    return CliRunner().invoke(application(), ["qpu", *map(str, arguments)], terminal_width=120)
 
 
 def test_the_cost_of_a_run_is_given_for_both_ways_of_sending():

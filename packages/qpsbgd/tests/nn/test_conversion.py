@@ -206,15 +206,6 @@ def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, mess
     assert binary_names(convert(model, skip=["other"])) == ["linear"]
 
 
-def test_a_matrix_that_a_module_holds_itself_can_be_skipped_by_its_own_name():
-    model = nn.ModuleDict({"linear": nn.Linear(4, 4), "other": Places()})
-    assert binary_names(convert(model, skip=["other.places"])) == ["linear"]
-    model.places = nn.Parameter(torch.zeros(6, 4))
-    with pytest.warns(UserWarning, match=r"ModuleDict holds places itself"):
-        convert(model, skip=["other.places"])
-    assert binary_names(convert(model, skip=["other.places", "places"])) == ["linear"]
-
-
 def test_linear_layers_of_transformers_and_torch_geometric_are_converted():
     from torch_geometric.nn import Linear
     from transformers.pytorch_utils import Conv1D
@@ -246,7 +237,7 @@ def test_lazy_layers_are_refused_until_they_have_a_shape():
         (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
         (nn.Sequential(nn.Linear(2, 2)), {"skip": ["0.weight"]}, r"does not have: 0\.weight"),
         (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
-        (nn.Linear(2, 2), {"gain": -1, "scale": None}, "gain must be"),
+        (nn.Linear(2, 2), {"gain": -1, "scale": None}, "gain .*must be"),
         (nn.Linear(2, 2), {"gain": 1.0}, "give scale=None"),
         (nn.Linear(2, 2), {"scale": "mean"}, 'None, "learned" or "magnitude"'),
     ],

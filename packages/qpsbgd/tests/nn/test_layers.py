@@ -1,7 +1,6 @@
 import copy
 import math
 import pickle
-import warnings
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, sign
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, sign
 from qpsbgd.nn.layers import MARK
 from qpsbgd.nn.tape import Tape
 
@@ -54,14 +53,6 @@ def test_a_latent_weight_of_nan_makes_its_unit_nan_as_in_torchs_own_layer(bits, 
     with torch.no_grad():
         layer.weight[1].reshape(-1)[2] = math.nan
     assert layer(torch.randn(2, 4)).isnan().tolist() == [[False, True, False]] * 2
-
-
-def test_the_gradient_of_a_layer_is_the_one_at_the_binary_weights():
-    layer, x = BinaryLinear(4, 3), torch.randn(6, 4)
-    layer(x).square().sum().backward()
-    binary = layer.binary_weight.requires_grad_()
-    (layer.gain * x @ binary.T).square().sum().backward()
-    torch.testing.assert_close(layer.weight.grad, binary.grad)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +102,10 @@ def test_the_real_weights_are_used_in_training_only_and_where_asked_for(make, fu
         (lambda: BinaryLinear(3, -1), r"at least 1, got weights of shape \(-1, 3\)"),
         (lambda: BinaryConv2d(0, 1, 3), "at least 1"),
         (lambda: BinaryLinear(3, 3, gain="fan_out"), "fan_in.*'fan_out'"),
-        (lambda: BinaryLinear(3, 3, gain=0), "positive number, got 0"),
-        (lambda: BinaryLinear(3, 3, gain=-1.0), "positive number, got -1.0"),
-        (lambda: BinaryLinear(3, 3, gain=math.nan), "positive number, got nan"),
-        (lambda: BinaryLinear(3, 3, gain=math.inf), "positive number, got inf"),
+        (lambda: BinaryLinear(3, 3, gain=0), "positive finite number, got 0"),
+        (lambda: BinaryLinear(3, 3, gain=-1.0), "positive finite number, got -1.0"),
+        (lambda: BinaryLinear(3, 3, gain=math.nan), "positive finite number, got nan"),
+        (lambda: BinaryLinear(3, 3, gain=math.inf), "positive finite number, got inf"),
         (lambda: BinaryLinear(3, 3, bits=0), "bits must be an integer of at least 1 and at most 8, got 0"),
         (lambda: BinaryLinear(3, 3, bits=9), "at most 8, got 9"),
         (lambda: BinaryLinear(3, 3, bits=1.5), "at most 8, got 1.5"),
@@ -164,7 +155,7 @@ def test_the_third_argument_is_the_bias_as_in_torch():
     assert BinaryLinear(8, 8, True).bias is not None
     with pytest.raises(TypeError, match=r"bias must be True or False, got 0.5; .*gain=0.5"):
         BinaryLinear(8, 8, 0.5)
-    with pytest.raises(ValueError, match="gain"):
+    with pytest.raises(TypeError, match="gain"):
         BinaryLinear(8, 8, gain=True)
 
 
@@ -261,11 +252,8 @@ def test_every_optimiser_trains_all_planes_of_a_layer(make):
 
 
 def test_torch_fx_traces_a_model_with_the_layer_as_one_node_that_is_trained():
-    model, x = (
-        nn.Sequential(BinaryLinear(4, 8, bias=True), nn.ReLU(), nn.Sequential(BinaryLinear(8, 3))),
-        torch.randn(5, 4),
-    )
-    traced = torch.fx.symbolic_trace(model)
+    model = nn.Sequential(BinaryLinear(4, 8, bias=True), QuantActivation(), nn.Sequential(BinaryLinear(8, 3)))
+    traced, x = torch.fx.symbolic_trace(model), torch.randn(5, 4)
     assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1", "2.0"]
     assert torch.equal(traced(x), model(x))
     optimizer, before = QPSBGD(traced, real=True), copy.deepcopy(traced.state_dict())
@@ -274,20 +262,8 @@ def test_torch_fx_traces_a_model_with_the_layer_as_one_node_that_is_trained():
     assert not any(torch.equal(value, before[name]) for name, value in traced.named_parameters())
 
 
-def test_torch_jit_script_is_refused_and_torch_jit_trace_works():
-    model, x = nn.Sequential(BinaryLinear(4, 8), nn.ReLU()).eval(), torch.randn(5, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript itself is deprecated
-        with pytest.raises(TypeError, match=r"torch.jit.script .*BinaryLinear.* torch.jit.trace"):
-            torch.jit.script(model)
-        traced = torch.jit.trace(model, x)
-    assert torch.equal(traced(x), model(x))
-    with pytest.raises(TypeError, match=r"cannot train .*TorchScript.* before tracing"):
-        QPSBGD(traced)
-
-
 @pytest.mark.parametrize("bits", [1, 3])
-def test_learned_scales_begin_as_the_coefficients_and_are_trained_with_the_real_part(bits):
+def test_learned_scales_begin_as_the_coefficients_and_multiply_the_planes(bits):
     torch.manual_seed(0)
     layer = BinaryLinear(6, 4, bits=bits, scale="learned")
     plain = BinaryLinear(6, 4, bits=bits)
@@ -299,20 +275,6 @@ def test_learned_scales_begin_as_the_coefficients_and_are_trained_with_the_real_
         layer.scale.mul_(torch.rand(4, bits) + 0.5)
     planes = layer.binary_weight.reshape(4, bits, 6)
     torch.testing.assert_close(layer(x), layer.gain * x @ (layer.scale[:, :, None] * planes).sum(1).T)
-    model = torch.nn.Sequential(layer, torch.nn.Linear(4, 1))
-    optimizer = QPSBGD(model, steps=100, real={"lr": 1e-2})
-    target, before = x[:, :1] - x[:, 1:2], layer.scale.detach().clone()
-    losses = []
-    for _ in range(100):
-        optimizer.zero_grad()
-        loss = (model(x) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert not torch.equal(layer.scale, before)
-    with pytest.raises(ValueError, match="without scales"):
-        QPSBGD(model, projection="printed")
     with pytest.raises(ValueError, match='"learned" or "magnitude"'):
         BinaryLinear(6, 4, scale=1.0)
 
@@ -329,16 +291,3 @@ def test_scales_by_magnitude_follow_the_latent_weights_straight_through(bits):
     layer(x).backward(grads)
     straight = (grads.T @ x)[:, None].expand(4, bits, 6)
     torch.testing.assert_close(layer.weight.grad.reshape(4, bits, 6), straight)
-
-
-def test_any_torch_optimiser_trains_a_layer_with_magnitude_scales():
-    torch.manual_seed(0)
-    x = torch.randn(200, 10)
-    y = (x[:, :5].sum(1) > x[:, 5:].sum(1)).long()
-    model = torch.nn.Sequential(BinaryLinear(10, 2, scale="magnitude"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    assert (model(x).argmax(1) == y).float().mean() > 0.9

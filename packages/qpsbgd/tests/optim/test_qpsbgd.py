@@ -286,8 +286,8 @@ def test_the_literal_scale_refuses_a_grad_scaler_and_goes_on_without():
     ("options", "error", "message"),
     [
         ({"solver": "exakt"}, ValueError, "unknown solver 'exakt'; choose one of auto, exact"),
-        ({"scale": -1}, ValueError, 'scale must be a positive number or "literal", got -1'),
-        ({"scale": 0}, ValueError, 'scale must be a positive number or "literal", got 0'),
+        ({"scale": -1}, ValueError, 'scale other than "literal" must be a positive finite number, got -1'),
+        ({"scale": 0}, ValueError, 'scale other than "literal" must be a positive finite number, got 0'),
         ({"scale": "foo"}, ValueError, "got 'foo'"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Fifteen public architectures, written as their authors wrote them, with fewer channels and small inputs.
+"""Thirteen public architectures, written as their authors wrote them, with fewer channels and small inputs.
 
-The first thirteen follow torchvision's and two well-known repositories' forwards line by line where a line matters for
+The first eleven follow torchvision's and two well-known repositories' forwards line by line where a line matters for
 deployment; GPT-2 and BERT are those of transformers.
 """
 
@@ -81,27 +81,6 @@ class CifarResNet(nn.Module):
         out = F.avg_pool2d(out, out.size()[3])
         out = out.view(out.size(0), -1)
         return self.linear(out)
-
-
-class VGG(nn.Module):
-    """VGG-11 with batch norm; its adaptive pool makes more pixels of a small image."""
-
-    def __init__(self):
-        super().__init__()
-        layers, inputs = [], 3
-        for units in (4, "M", 6, "M", 8, 8, "M", 8, 8, "M"):
-            layers += [nn.MaxPool2d(2, 2)] if units == "M" else conv(inputs, units)
-            inputs = inputs if units == "M" else units
-        self.features, self.avgpool = nn.Sequential(*layers), nn.AdaptiveAvgPool2d((7, 7))
-        self.classifier = nn.Sequential(
-            *(nn.Linear(8 * 7 * 7, 20), nn.ReLU(True), nn.Dropout(), nn.Linear(20, 20), nn.ReLU(True), nn.Dropout()),
-            nn.Linear(20, 10),
-        )
-
-    def forward(self, x):
-        x = self.avgpool(self.features(x))
-        x = torch.flatten(x, 1)
-        return self.classifier(x)
 
 
 class SqueezeExcitation(nn.Module):
@@ -235,39 +214,6 @@ class DenseNet(nn.Module):
         out = F.adaptive_avg_pool2d(out, (1, 1))
         out = torch.flatten(out, 1)
         return self.classifier(out)
-
-
-class Fire(nn.Module):
-    def __init__(self, inputs, squeeze, expand):
-        super().__init__()
-        self.squeeze, self.activation = nn.Conv2d(inputs, squeeze, 1), nn.ReLU(inplace=True)
-        self.expand1x1, self.expand3x3 = nn.Conv2d(squeeze, expand, 1), nn.Conv2d(squeeze, expand, 3, padding=1)
-
-    def forward(self, x):
-        x = self.activation(self.squeeze(x))
-        return torch.cat([self.activation(self.expand1x1(x)), self.activation(self.expand3x3(x))], 1)
-
-
-class SqueezeNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        pool = functools.partial(nn.MaxPool2d, 3, 2, ceil_mode=True)
-        self.features = nn.Sequential(
-            *(
-                nn.Conv2d(3, 8, 3, 2),
-                nn.ReLU(inplace=True),
-                pool(),
-                Fire(8, 4, 6),
-                Fire(12, 4, 6),
-                pool(),
-                Fire(12, 4, 8),
-            )
-        )
-        head = (nn.Dropout(0.5), nn.Conv2d(16, 10, 1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d((1, 1)))
-        self.classifier = nn.Sequential(*head)
-
-    def forward(self, x):
-        return torch.flatten(self.classifier(self.features(x)), 1)
 
 
 def channel_shuffle(x, groups):
@@ -440,11 +386,9 @@ ARCHITECTURES = {
     "ResNet-18": (IMAGE, ResNet18),
     "CIFAR ResNet-20, option A": (IMAGE, functools.partial(CifarResNet, "A")),
     "CIFAR ResNet-20, option B": (IMAGE, functools.partial(CifarResNet, "B")),
-    "VGG-11": (IMAGE, VGG),
     "MobileNetV2": (IMAGE, mobilenet_v2),
     "MobileNetV3": (IMAGE, mobilenet_v3),
     "DenseNet": (IMAGE, DenseNet),
-    "SqueezeNet": (IMAGE, SqueezeNet),
     "ShuffleNetV2": (IMAGE, ShuffleNetV2),
     "EfficientNet-B0": (IMAGE, efficientnet_b0),
     "ConvNeXt-T": (IMAGE, ConvNeXt),

@@ -2,42 +2,24 @@
 
 import sys
 import warnings
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 import qpsbgd
-from qpsbgd.cli import COMMANDS
+from qpsbgd.cli import COMMANDS, qpu
 from qpsbgd.cli.console import console
+from qpsbgd.cli.deploy import deploy
+from qpsbgd.cli.solvers import solvers
 from qpsbgd_qubo.terminal import complain, complain_of, degrade, show_warning
 
+SOLVE = "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
-OWN = (
-    EntryPoint("deploy", "qpsbgd.cli.deploy:deploy", COMMANDS),
-    EntryPoint("qpu", "qpsbgd.cli.qpu:app", COMMANDS),
-    EntryPoint("solve", "qpsbgd_qubo.command:solve", COMMANDS),  # which `main` runs itself
-    EntryPoint("solvers", "qpsbgd.cli.solvers:solvers", COMMANDS),
-)
 
-SUMMARIES = {
-    "data": "Data files of the experiments: fetch and check them.",
-    "demo": "Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report.",
-    "deploy": "Make C99 or ONNX of a packed network.",
-    "qpu": "What a run costs on a quantum annealer.",
-    "report": "Make one HTML page and the figures from the results of `qpsbgd run`.",
-    "run": "Run experiments of the paper: every method at its own best options, several seeds, results as JSON.",
-    "solve": (
-        "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."
-    ),
-    "solvers": "List the solvers, whether each can be used here and, if not, what is missing.",
-}
-"""Lines of the overview, which loads no command."""
-
-
-def application(wanted: str = "") -> typer.Typer:
-    """The library's own commands, and those of entry points: the `wanted` one, or all for the overview."""
+def application() -> typer.Typer:
+    """The library's own commands, and those of entry points."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -45,16 +27,16 @@ def application(wanted: str = "") -> typer.Typer:
         help="Train neural networks with weights ±1, and solve the QUBOs behind their steps.",
     )
     app.callback(invoke_without_command=True)(_options)
-    points = [*sorted(entry_points(group=COMMANDS), key=lambda point: point.name), *OWN]
-    chosen = [point for point in points if point.name == wanted]
-    for point in points if not chosen else ():
-        app.command(point.name, help=SUMMARIES.get(point.name, ""))(lambda: None)
-    for point in chosen:
+    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         command = point.load()
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=point.name)
         else:
             app.command(point.name)(command)
+    app.command()(deploy)
+    app.add_typer(qpu.app, name="qpu")
+    app.command("solve", help=SOLVE)(lambda: None)  # which `main` runs itself
+    app.command()(solvers)
     return app
 
 
@@ -74,7 +56,7 @@ def run() -> None:
 
 def _exit_code() -> int:
     try:
-        code = application(*sys.argv[1:2])(prog_name="qpsbgd", standalone_mode=False)
+        code = application()(prog_name="qpsbgd", standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()

@@ -3,16 +3,16 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
 from qpsbgd.nn.layers import traced
 from qpsbgd.nn.straight_through import sign
-from qpsbgd_qubo.options import Number
+from qpsbgd_qubo.options import POSITIVE, Number
 
 _BITS = Number(whole=True, least=2, most=8)
+_SCALE = Number(least=2.0**-60, most=2.0**60)
 
 
 class SignActivation(nn.Module):
@@ -30,9 +30,7 @@ class SignActivation(nn.Module):
 
     def __init__(self, width: float = 1.0) -> None:
         super().__init__()
-        if isinstance(width, bool) or not isinstance(width, int | float | np.number) or not width > 0:
-            raise ValueError(f"width must be a positive number, got {width!r}")
-        self.width: float = float(width)
+        self.width: float = width if width == math.inf else POSITIVE.checked("width", width)
 
     def forward(self, x: Tensor) -> Tensor:
         """±1 in the shape of x."""
@@ -79,12 +77,7 @@ class QuantActivation(nn.Module):
         self.bits, self.signed = bits, signed
         self.low: int = -(2 ** (bits - 1)) if signed else 0
         self.high: int = self.low + 2**bits - 1
-        number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
-        if scale is None:
-            scale = 4.0 / (self.high + 1)
-        elif not number or not 2.0**-60 <= scale <= 2.0**60:
-            raise ValueError(f"scale must be a positive number from 2^-60 to 2^60, got {scale!r}")
-        self._initial_exponent = math.log2(scale)
+        self._initial_exponent = math.log2(4.0 / (self.high + 1) if scale is None else _SCALE.checked("scale", scale))
         self.log2_scale = nn.Parameter(torch.empty((), device=device, dtype=dtype), requires_grad=learned)
         self.reset_parameters()
 

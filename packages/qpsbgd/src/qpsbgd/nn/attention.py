@@ -80,15 +80,17 @@ class ProjectedAttention(nn.Module):
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal needs attn_mask, as in nn.MultiheadAttention")
         traced = isinstance(query, fx.Proxy)  # for deployment: of batches, without the weights
-        batched = traced or query.ndim == 3
-        need_weights = need_weights and not traced
-        if not batched:
-            query, key, value = (x[None] for x in (query, key, value))
-        elif not self.batch_first:
+        if not traced and query.ndim == 2:
+            batch = 0 if self.batch_first else 1
+            parts = (x.unsqueeze(batch) for x in (query, key, value))
+            output, weights = self(*parts, key_padding_mask, need_weights, attn_mask, average_attn_weights)
+            return output.squeeze(batch), None if weights is None else weights[0]
+        if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self._heads(self.query(query)), self._heads(self.key(key)), self._heads(self.value(value))
         mask = self._mask(attn_mask, key_padding_mask, q)
-        if need_weights:
+        weights = None
+        if need_weights and not traced:
             scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
             weights = torch.softmax(scores if mask is None else scores + mask, -1)
             weights = F.dropout(weights, self.dropout, self.training)
@@ -97,9 +99,7 @@ class ProjectedAttention(nn.Module):
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         output = self.output(mixed.transpose(1, 2).flatten(2))
-        if not batched:
-            return output[0], weights[0] if need_weights else None
-        return output if self.batch_first else output.transpose(0, 1), weights if need_weights else None
+        return output if self.batch_first else output.transpose(0, 1), weights
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, heads · width) → (B, heads, T, width)."""

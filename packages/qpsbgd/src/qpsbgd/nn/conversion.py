@@ -70,8 +70,7 @@ def convert(
             constant `gain` per layer, as in the paper. "auto" is "magnitude" for models with norms, which make up for
             the sizes of weights, and "learned" for others.
         gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
-        skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside, and of
-            parameters held directly by a module, as in `model.named_parameters()`.
+        skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside.
 
     Raises:
         ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
@@ -93,7 +92,8 @@ def convert(
     def is_skipped(name: str) -> bool:
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
-    _check_skipped(model, skip)
+    if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
+        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
     model = with_exposed(copied(model), is_skipped, recurrent=False)
     named = dict(model.named_modules())
     if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
@@ -101,7 +101,7 @@ def convert(
     beginning, end = outer_layers({module: name for name, module in named.items()})
     left = {*(() if first else beginning), *(() if last else end)}
     wanted = {name: module for name, module in named.items() if module not in left and not is_skipped(name)}
-    reasons = reasons_to_stay(model, wanted, skip)
+    reasons = reasons_to_stay(model, wanted)
     layers = {name: module for name, module in wanted.items() if is_converted(module) and name not in reasons}
     stay = listed(reasons)
     if not layers:
@@ -123,14 +123,6 @@ def copied(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(value): value.detach().clone() for value in held if value.grad_fn is not None})
 
 
-def _check_skipped(model: nn.Module, skip: Collection[str]) -> None:
-    known = {name for name, _ in model.named_modules()}
-    for name, module in model.named_modules():
-        known |= {f"{name}.{parameter}".removeprefix(".") for parameter in _own_parameters(module)}
-    if unknown := sorted(set(skip) - known):
-        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
-
-
 def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[nn.Module]]:
     """The first layer and the last, each in a list; no first after embeddings, and no last among equal blocks."""
     order = [module for module in names if is_converted(module)]
@@ -141,11 +133,11 @@ def outer_layers(names: Mapping[nn.Module, str]) -> tuple[list[nn.Module], list[
     return [], [module for module in order[-1:] if places.count(places[-1]) == 1]
 
 
-def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module], skip: Collection[str] = ()) -> dict[str, str]:
-    """Why modules with weight matrices cannot become binary, by name; matrices themselves may be in `skip`."""
+def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Why modules with weight matrices cannot become binary, by name."""
     uses, adapters = parameter_uses(model), _adapters(model)
     reasons = {
-        name: ADAPTER if module in adapters else _reason_to_stay(name, module, uses, skip)
+        name: ADAPTER if module in adapters else _reason_to_stay(module, uses)
         for name, module in named.items()
         if module not in adapters or is_converted(module)
     }
@@ -161,15 +153,17 @@ def _adapters(model: nn.Module) -> set[nn.Module]:
     return beside
 
 
-def _reason_to_stay(name: str, module: nn.Module, uses: Counter[nn.Parameter], skip: Collection[str]) -> str:
+def _reason_to_stay(module: nn.Module, uses: Counter[nn.Parameter]) -> str:
     if is_converted(module):
         return _refusal(module, uses)
     kind = type(module).__name__
-    if isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
+    if isinstance(module, _REAL):
+        return ""
+    if isinstance(module, _WEIGHTED):
         return f"{kind} has no binary form"
-    shapes = _own_parameters(module).items()  # (1, …, …) is rather added to every sample than a weight
-    matrices = [parameter for parameter, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
-    held = [parameter for parameter in matrices if f"{name}.{parameter}".removeprefix(".") not in skip]
+    shapes = [(name, p.shape) for name, p in module._parameters.items() if p is not None and not is_lazy(p)]
+    # (1, …, …) is rather added to every sample than a weight.
+    held = [name for name, shape in shapes if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
     if held and isinstance(module, torch.jit.ScriptModule):
         return "its code is fixed by TorchScript; pass the model as it was before"
     return f"{kind} holds {', '.join(held)} itself" if held else ""
@@ -266,13 +260,6 @@ def _refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
     if uses[weight] > 1:
         return "it shares its weight with another module"
     return "it has hooks, which would be lost" if _has_hooks(layer) else ""
-
-
-def _own_parameters(module: nn.Module) -> dict[str, torch.Size]:
-    """What a module of another kind than a layer holds itself, and its shape."""
-    if isinstance(module, (*_REAL, *_WEIGHTED)) or is_converted(module):
-        return {}
-    return {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
 
 
 def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer:

@@ -19,7 +19,8 @@ class ExpertLayers(nn.Module):
     Expert k is the module `k`; its `up` gives gates and values together. Tokens go through one expert after the other.
 
     Args:
-        experts: The module whose weights are copied, of a class with transformers' `use_experts_implementation`.
+        experts: The module whose weights are copied, if it `fits`: of a class with transformers'
+            `use_experts_implementation`.
 
     Attributes:
         tokens: A mask (T,) of the tokens that the expert at work has been given.
@@ -31,8 +32,6 @@ class ExpertLayers(nn.Module):
 
     def __init__(self, experts: Any) -> None:
         super().__init__()
-        if not self.fits(experts):
-            raise ValueError(f"{type(experts).__name__} does not declare what transformers' experts declare")
         self.rest = copy.copy(experts)  # its gate, its activation and its norm
         self.rest._modules, self.rest._parameters = dict(experts._modules), dict(experts._parameters)
         self.rest._is_hf_initialized = True  # transformers would initialise the weights that it no longer has

@@ -16,7 +16,7 @@ from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.planes import SharedPlanes, magnitudes, planes_of, scaled_signs
 from qpsbgd.nn.straight_through import sign
 from qpsbgd.nn.tape import MomentTape, Tape
-from qpsbgd_qubo.options import Number
+from qpsbgd_qubo.options import POSITIVE, Number
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
@@ -88,7 +88,8 @@ class BinaryLayer(nn.Module, ABC):
         if scale not in (None, "learned", "magnitude"):
             raise ValueError(f'scale must be None, "learned" or "magnitude", got {scale!r}')
         out_units, *rest = weight_shape
-        self.gain = _gain_value(gain, math.prod(rest))
+        fan_in = gain == "fan_in"
+        self.gain = 1 / math.sqrt(math.prod(rest)) if fan_in else POSITIVE.checked('gain other than "fan_in"', gain)
         self.scaling = scale
         self.groups, self.bits = groups, bits
         powers = [2.0**power for power in reversed(range(bits))]
@@ -107,7 +108,7 @@ class BinaryLayer(nn.Module, ABC):
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
-            self._initial_unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
+            self._initial_unit = self.gain / (self.initial_bound / 2) if fan_in else self.gain
             self.gain, self.unit = 1.0, torch.empty((), **kind)
         self._set_mark()
         self.reset_parameters()
@@ -175,13 +176,6 @@ class BinaryLayer(nn.Module, ABC):
             if torch.compiler.is_compiling() or torch._C._get_tracing_state() is None:
                 self.tape.watch(self, x, output)
         return output
-
-    def __prepare_scriptable__(self) -> nn.Module:
-        # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
-        raise TypeError(
-            f"torch.jit.script cannot compile {type(self).__name__}, whose weights are signs of latent ones; use "
-            "torch.jit.trace(model.eval(), inputs), torch.export.export, or qpsbgd.deploy"
-        )
 
     def num_rows(self, output_shape: Sequence[int]) -> int:
         """B, the number of rows that an output of this shape stands for."""
@@ -354,12 +348,3 @@ def guard_fused_paths(modules: Iterable[nn.Module]) -> None:
         if binary and isinstance(module, nn.TransformerEncoderLayer):
             # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
             module.activation_relu_or_gelu = 0
-
-
-def _gain_value(gain: Gain, fan_in: int) -> float:
-    if gain == "fan_in":
-        return 1 / math.sqrt(fan_in)
-    number = isinstance(gain, int | float | np.number) and not isinstance(gain, bool)
-    if not number or not (math.isfinite(gain) and gain > 0):
-        raise ValueError(f'gain must be "fan_in" or a positive number, got {gain!r}')
-    return float(gain)

@@ -19,13 +19,11 @@ class UnrolledRecurrent(nn.Module):
     in every step, to the gates.
 
     Args:
-        network: The module whose weights are copied; not an LSTM with `proj_size`.
+        network: The module whose weights are copied, if it `fits`; not an LSTM with `proj_size`.
     """
 
     def __init__(self, network: nn.RNNBase) -> None:
         super().__init__()
-        if not self.fits(network):
-            raise ValueError("proj_size cannot be expressed; build the LSTM without it")
         self.mode, self.input_size, self.hidden_size = network.mode, network.input_size, network.hidden_size
         self.num_layers, self.dropout = network.num_layers, network.dropout
         self.batch_first, self.bidirectional = network.batch_first, network.bidirectional

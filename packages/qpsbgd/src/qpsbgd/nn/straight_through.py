@@ -50,7 +50,3 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
         return None, grad if ctx.unit is None else grad * ctx.unit, None
-
-    @staticmethod
-    def jvp(ctx: Any, _: Any, tangent: Tensor, __: Any) -> Tensor:
-        return tangent.view_as(tangent) if ctx.unit is None else tangent * ctx.unit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,41 +36,64 @@ class LayerMoments:
     rows: int
 
 
-class MomentTape:
+class _Recording(ABC):
+    """When the passes of a layer are recorded; subclasses say what is kept of each."""
+
+    inside_join = False  # whether DistributedDataParallel has called the layer inside torch's `Join`
+    sharded = False  # whether FSDP has sharded the weight
+
+    def __init__(self, most: int | None, wanted: bool) -> None:
+        self._most = most  # rows used of one pass; if there are more, evenly spaced ones are taken
+        self.wanted = wanted  # whether to record at all
+
+    def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
+        """Record the inputs x of a layer when a gradient of their `output` arrives, if any will."""
+        if self.wanted and _expects_gradient(output):
+            model = DistributedDataParallel._active_ddp_module
+            self.inside_join |= model is not None and bool(model._join_config.enable)
+            keep = self._reader(layer, x, output)
+            # A module's full backward hook would not allow in-place activations. An operation may return no gradient.
+            output.register_hook(lambda grad: None if grad is None else keep(grad))  # type: ignore[no-untyped-call]
+
+    def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
+        """Record the inputs x of a layer, given the gradient of their output."""
+        self._reader(layer, x, grad)(grad)
+
+    @abstractmethod
+    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], None]:
+        """Read the inputs of an output, or of its gradient; the function adds the record once that is known."""
+
+    def _rows_used(self, layer: BinaryLayer, output: Tensor) -> tuple[int, Tensor | None]:
+        """The number of rows of an output that are used, and their numbers unless they are all."""
+        rows = layer.num_rows(output.shape)
+        if self._most is None or rows <= self._most:
+            return rows, None
+        # Mostly no divisor of the rows of an image, so that images share their positions out among each other.
+        return self._most, torch.arange(self._most, device=output.device) * rows // self._most
+
+
+class MomentTape(_Recording):
     """The moments of one layer's inputs since the last `clear`, over all of its uses in passes.
 
     They are computed in the forward pass, since later operations may change inputs, and count once a gradient arrives.
     """
 
-    inside_join = False  # whether DistributedDataParallel has called the layer inside torch's `Join`
-
     def __init__(
         self,
         moments: Callable[..., Tensor],  # sums over rows, added to a second argument
-        most: int | None = None,  # rows used of one pass; if there are more, evenly spaced ones are taken
+        most: int | None = None,
         *,
-        wanted: bool = True,  # whether to record at all
+        wanted: bool = True,
         at_once: int | None = None,  # rows that are read together for their moments, which bounds the memory for rows
-        sharded: bool = False,  # whether FSDP has sharded the weight
+        sharded: bool = False,
     ) -> None:
-        self._moments, self._most, self._at_once = moments, most, at_once
+        super().__init__(most, wanted)
+        self._moments, self._at_once, self.sharded = moments, at_once, sharded
         self._recorded: LayerMoments | None = None
-        self.sharded, self.wanted = sharded, wanted
-
-    def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
-        """Record the inputs x of a layer when a gradient of their `output` arrives, if any will."""
-        if self.wanted and _expects_gradient(output):
-            self.inside_join |= _inside_join()
-            moments = self._moments_of(layer, x, output)
-            _on_gradient(output, lambda grad: self._add(moments))
-
-    def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
-        """Record the inputs x of a layer, given the gradient of their output."""
-        self._add(self._moments_of(layer, x, grad))
 
     @torch.no_grad()
-    def _moments_of(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> LayerMoments:
-        rows, at = _rows_used(layer, output, self._most)
+    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], None]:
+        rows, at = self._rows_used(layer, output)
         parts: Sequence[Tensor | None] = [at]
         if self._at_once is not None and rows > self._at_once:
             parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
@@ -78,11 +101,11 @@ class MomentTape:
         sums = self._moments(layer.input_rows(x, first).detach())
         for part in others:
             sums = self._moments(layer.input_rows(x, part).detach(), sums)
-        return LayerMoments(sums, rows)
+        return lambda grad: self._add(sums, rows)
 
-    def _add(self, new: LayerMoments) -> None:
+    def _add(self, sums: Tensor, rows: int) -> None:
         old = self._recorded
-        self._recorded = new if old is None else LayerMoments(old.sums + new.sums, old.rows + new.rows)
+        self._recorded = LayerMoments(sums, rows) if old is None else LayerMoments(old.sums + sums, old.rows + rows)
 
     def read(self) -> LayerMoments | None:
         """All moments since the last `clear`; None if there are none."""
@@ -104,77 +127,55 @@ class _Part:
     any_gradient: Tensor
 
 
-class Tape:
+class Tape(_Recording):
     """The rows of one layer since the last `clear`, with their output gradients, over all of its uses in passes.
 
     With `weight`, a record counts once a `backward` call has reached the weight, and only while the weight holds that
     gradient: not after a pass that is never backpropagated, `torch.autograd.grad`, or `model.zero_grad()`.
     """
 
-    sharded, inside_join = False, False
-
     def __init__(
         self,
         weight: nn.Parameter | None = None,  # the layer's latent weight; None counts all records
-        most: int | None = None,  # as for `MomentTape`
+        most: int | None = None,
         *,
         wanted: bool = True,
     ) -> None:
-        self._weight, self._most = weight, most
+        super().__init__(most, wanted)
+        self._weight = weight
         self._parts: list[_Part] = []
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
-        self.wanted = wanted
-
-    @property
-    def wanted(self) -> bool:
-        """Whether to record at all; from the first time on, the tape listens to the weight."""
-        return self._wanted
-
-    @wanted.setter
-    def wanted(self, value: bool) -> None:
-        self._wanted = value
         self._listen()
 
-    def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
-        """Record the inputs x of a layer when the gradient of their `output` arrives, if any will."""
+    @torch.no_grad()
+    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], None]:
         self._listen()  # it may have been frozen before
-        if self.wanted and _expects_gradient(output):
-            self.inside_join |= _inside_join()
-            keep = self._reader(layer, x, output)
-            _on_gradient(output, lambda grad: self._add(grad, keep))
+        _, at = self._rows_used(layer, output)
+        inputs = layer.input_rows(x, at).detach().clone()
 
-    def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
-        """Record the inputs x of a layer, given the gradient of their output."""
-        self._listen()
-        self._add(grad, self._reader(layer, x, grad))
+        def add(grad: Tensor) -> None:
+            running = torch._C._current_graph_task_id()
+            record = LayerRecord(inputs, layer.grad_rows(grad.detach(), at).clone())
+            self._parts.append(_Part(record, running, grad.any()))
+            if self._weight is not None:
+                torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(running))
 
-    def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord]) -> None:
-        running = torch._C._current_graph_task_id()
-        self._parts.append(_Part(keep(grad.detach()), running, grad.any()))
-        if self._weight is not None:
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(running))
+        return add
 
     def _end(self, backward: int) -> None:
         """Forget the rows of a backward pass that have not reached the weight."""
         self._parts = [part for part in self._parts if part.backward != backward]
-
-    @torch.no_grad()
-    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], LayerRecord]:
-        """Read the inputs of an output, or of its gradient; the function makes the record once that is known."""
-        _, at = _rows_used(layer, output, self._most)
-        inputs = layer.input_rows(x, at).detach().clone()
-        return lambda grad: LayerRecord(inputs, layer.grad_rows(grad, at).clone())
 
     def read(self) -> LayerRecord | None:
         """All records since the last `clear` as one, at least in single precision; None if there are none."""
         records = [part.record for part in self._valid_parts()]
         if not records:
             return None
-        inputs = _concatenate([record.inputs for record in records])
-        grads = _concatenate([record.output_grads for record in records])
-        dtype = torch.promote_types(inputs.dtype, grads.dtype)
+        inputs = torch.cat([record.inputs for record in records])
+        grads = torch.cat([record.output_grads for record in records])
+        dtype = torch.promote_types(torch.promote_types(inputs.dtype, grads.dtype), torch.float32)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
@@ -189,7 +190,7 @@ class Tape:
 
     def _listen(self) -> None:
         weight = self._weight
-        if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
+        if weight is None or self._hooks or not weight.requires_grad:
             return
         self._hooks = [
             weight.register_hook(_weak_hook(self._before_gradient)),  # type: ignore[no-untyped-call]
@@ -227,36 +228,6 @@ class Tape:
 def _expects_gradient(output: Tensor) -> bool:
     """Whether a gradient of an output may arrive; under torch.func, whose tensors must not stay, it does not count."""
     return output.requires_grad and torch._C._functorch.peek_interpreter_stack() is None
-
-
-def _inside_join() -> bool:
-    model = DistributedDataParallel._active_ddp_module
-    return model is not None and bool(model._join_config.enable)
-
-
-def _on_gradient(output: Tensor, act: Callable[[Tensor], object]) -> None:
-    """Call `act` with the gradient of an output: a module's full backward hook would not allow in-place activations."""
-
-    def hook(grad: Tensor | None) -> None:
-        if grad is not None:  # an operation after the layer returned no gradient
-            act(grad)
-
-    output.register_hook(hook)  # type: ignore[no-untyped-call]
-
-
-def _rows_used(layer: BinaryLayer, output: Tensor, most: int | None) -> tuple[int, Tensor | None]:
-    """The number of rows of an output that are used, at most `most`, and their numbers unless they are all."""
-    rows = layer.num_rows(output.shape)
-    if most is None or rows <= most:
-        return rows, None
-    # Mostly no divisor of the rows of an image, so that images share their positions out among each other.
-    return most, torch.arange(most, device=output.device) * rows // most
-
-
-def _concatenate(rows: Sequence[Tensor]) -> Tensor:
-    """Rows part after the other, at least in single precision."""
-    dtype = reduce(torch.promote_types, [part.dtype for part in rows], torch.float32)
-    return rows[0].to(dtype) if len(rows) == 1 else torch.cat([part.to(dtype) for part in rows])
 
 
 def _weak_hook(method: Callable[[], None]) -> Callable[[Tensor], None]:

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import BinaryNetworkEstimator, Rows, WeightedRows, dense
+from qpsbgd.sklearn.estimator import BinaryNetworkEstimator, Rows, WeightedRows
 
 _LEAST_SHARE = 1e-4  # least share of a class when the outputs' first biases are set
 
@@ -30,8 +30,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     The network is a `torch.nn.Sequential`: inputs are standardised as in training and scaled by a factor per column,
     then come binary layers, each with a batch norm, and ReLU and dropout in between. QP-SBGD trains the weights, and
     AdamW the norms and factors, both with a rate that falls to zero by a cosine. The random numbers of torch and numpy
-    outside are neither used nor changed, and the order of the rows makes no difference. If y has a column of zeros and
-    ones per label, every row may have several labels.
+    outside are neither used nor changed, and the order of the rows makes no difference.
 
     Args:
         hidden_layers: Widths of the hidden layers, or one width; () for none.
@@ -45,17 +44,16 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
             length of training.
         real_learning_rate: Rate of the batch norms and column factors.
         class_weight: A factor on the weights of each class's rows, as a dict, or "balanced" for the inverse of their
-            shares; not for several labels.
+            shares.
         early_stopping: Hold out rows, stop when their score no longer improves, and keep the best epoch's network.
         validation_fraction: The share of rows to hold out.
         n_iter_no_change: Epochs without a better score after which training stops.
-        warm_start: Whether `fit` continues with the existing network.
         random_state: Seed, generator, or None for a different result at every call.
         verbose: Show a progress bar.
 
     Attributes:
         network_: The network; its outputs are one score per class.
-        classes_: The classes, in the order of the outputs; for several labels their numbers.
+        classes_: The classes, in the order of the outputs.
         n_iter_: Epochs trained.
         loss_curve_: Mean loss of every epoch.
         validation_scores_: Accuracy on the rows held out, after every epoch of `fit`.
@@ -73,7 +71,6 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = field(default=None, kw_only=True)
 
     classes_: Rows = field(init=False)
-    _several: bool = field(init=False)
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -89,82 +86,59 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         known = self.classes_ if classes is None else np.unique(column_or_1d(classes))
         if not first and not np.array_equal(self.classes_, known):
             raise ValueError(f"classes must stay the same, {self.classes_}, got {known}")
-        several = values.ndim == 2
-        if several != (several if first else self._several) or (several and values.shape[1] != len(known)):
-            raise ValueError(f"y must be of the same kind at every call, with {len(known)} classes, got {values.shape}")
-        unknown = np.setdiff1d(values, np.arange(2) if several else known)
+        unknown = np.setdiff1d(values, known)
         if len(unknown):
             raise ValueError(f"y has labels that are not in classes: {unknown}")
-        self.classes_, self._several = known, several
+        self.classes_ = known
         self._fit_partly(rows, values, sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> Rows:
-        """The likeliest class of every row; of several labels, zeros and ones (n_samples, n_classes)."""
+        """The likeliest class of every row."""
         return self._likeliest(self._outcome(X))
 
     def predict_proba(self, X: ArrayLike) -> Rows:
         """Probabilities (n_samples, n_classes), in the order of `classes_`."""
-        outputs = self._outcome(X)
-        return (outputs.sigmoid() if self._several else outputs.softmax(1)).numpy()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
+        return self._outcome(X).softmax(1).numpy()
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
         rows, values = super()._validated(X, y, reset=reset)
         check_classification_targets(values)
-        values = dense(values)
-        if values.ndim == 2 and (type_of_target(values) != "multilabel-indicator" or not np.isin(values, (0, 1)).all()):
-            raise ValueError("y with several columns must hold zeros and ones, a column per label")
         return rows, values
 
     def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
         weights = super()._weights(rows, values, sample_weight)
         if self.class_weight is None:
             return weights
-        if values.ndim == 2:
-            raise ValueError("class_weight is not for several labels; use sample_weight")
         factors: Rows = compute_sample_weight(self.class_weight, values)
         return factors if weights is None else factors * weights
 
-    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
-        several = samples.values.ndim == 2
-        classes = np.arange(samples.values.shape[1]) if several else np.unique(samples.values)
-        if again and not (several == self._several and np.array_equal(self.classes_, classes)):
-            raise ValueError(f"with warm_start the classes must stay the same, {self.classes_}, got {classes}")
-        self.classes_, self._several = classes, several
+    def _learn_targets(self, samples: WeightedRows) -> None:
+        self.classes_ = np.unique(samples.values)
 
     def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
         """None; the outputs begin with the logarithms of the classes' shares."""
-        targets = self._encoded(samples.values)
-        marked = targets if self._several else F.one_hot(targets, len(self.classes_))
+        marked = F.one_hot(self._encoded(samples.values), len(self.classes_))
         shares = torch.from_numpy(np.average(marked.numpy(), axis=0, weights=samples.weights))
         shares = shares.clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
         with torch.no_grad():
-            norm.bias.copy_(shares.logit() if self._several else shares.log() - shares.log().mean())
+            norm.bias.copy_(shares.log() - shares.log().mean())
         return []
 
     def _strata(self, values: Rows) -> Rows | None:
-        return None if self._several else values
+        return values
 
     def _outputs(self) -> int:
         return len(self.classes_)
 
     def _encoded(self, values: Rows) -> Tensor:
-        return self._tensor(values) if self._several else torch.from_numpy(np.searchsorted(self.classes_, values))
+        return torch.from_numpy(np.searchsorted(self.classes_, values))
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self._several:
-            return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
         return F.cross_entropy(outputs, targets, reduction="none")
 
     def _scored(self, rows: Any, values: Rows) -> float:
         return float(accuracy_score(values, self._likeliest(self._forward(rows))))
 
     def _likeliest(self, outputs: Tensor) -> Rows:
-        if self._several:
-            return (outputs > 0).numpy().astype(int)
         return self.classes_[outputs.argmax(1).numpy()]

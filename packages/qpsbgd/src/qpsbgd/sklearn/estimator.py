@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.optim.swa_utils import update_bn
@@ -104,11 +104,6 @@ class SeededDropout(nn.Dropout):
         return x * torch.empty_like(x).bernoulli_(share, generator=self.generator).div_(share)
 
 
-def dense(rows: Any) -> Rows:
-    """Rows as a dense array."""
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
 @dataclass(eq=False, repr=False)
 class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn comes without types
     """The base of classifier and regressor: all but the targets, their loss and the predictions from the outputs."""
@@ -125,7 +120,6 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 10
-    warm_start: bool = False
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
 
@@ -136,7 +130,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     _partial: QPSBGD | None = field(init=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
-        """Train a new network, or with `warm_start` the one that is there; returns the estimator.
+        """Train a new network; returns the estimator.
 
         Args:
             X: At least two rows (n_samples, n_features), dense or sparse; float32 trains in single precision, all else
@@ -145,16 +139,14 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             sample_weight: Their weights; a weight of two is the same as two rows. None weighs all the same.
         """
         self._check_options()
-        again = self.warm_start and hasattr(self, "network_")
-        rows, values = self._validated(X, y, reset=not again)
+        rows, values = self._validated(X, y, reset=True)
         samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
-        self._learn_targets(samples, again=again)
+        self._learn_targets(samples)
         self._random = check_random_state(self.random_state)
         held = None
         if self.early_stopping:
             samples, held = self._split(samples)
-        if not again:
-            self._build(samples)
+        self._build(samples)
         self._scaler = self._fresh_scaler(rows).fit(samples.rows, sample_weight=samples.weights)
         self._set_norms()
         self._train(samples, held)
@@ -299,7 +291,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             )
 
     def _tensor(self, rows: Any) -> Tensor:
-        return torch.tensor(dense(rows), dtype=self._dtype)
+        return torch.tensor(rows if isinstance(rows, np.ndarray) else rows.toarray(), dtype=self._dtype)
 
     def _outcome(self, X: ArrayLike) -> Tensor:
         """The network's outputs for rows from outside."""
@@ -334,14 +326,12 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
         """Rows, dense or CSR, and targets as arrays that training can use."""
-        options |= {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
-        rows, values = validate_data(self, X, y, reset=reset, **options)
-        single = values.ndim == 2 and values.shape[1] == 1
-        return rows, column_or_1d(values, warn=True) if single else values
+        options |= {"dtype": FLOATS, "ensure_min_samples": 2, "accept_sparse": "csr"}
+        return validate_data(self, X, y, reset=reset, **options)
 
     @abstractmethod
-    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
-        """Keep what the targets say: classes or scales; `again` where the network is there and has to fit them."""
+    def _learn_targets(self, samples: WeightedRows) -> None:
+        """Keep what the targets say: classes or scales."""
 
     def _strata(self, values: Rows) -> Rows | None:
         """Classes whose shares are the same among the rows held out; None, the default, for no such classes."""

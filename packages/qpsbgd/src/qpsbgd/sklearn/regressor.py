@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -61,14 +62,13 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         return tags
 
     def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
-        return super()._validated(X, y, reset=reset, y_numeric=True)
+        rows, values = super()._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
+        single = values.ndim == 2 and values.shape[1] == 1
+        return rows, column_or_1d(values, warn=True) if single else values
 
-    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
-        columns = _columns(samples.values)
-        if again and columns.shape[1] != self._outputs():
-            raise ValueError(f"with warm_start y must keep its {self._outputs()} columns, got {columns.shape[1]}")
+    def _learn_targets(self, samples: WeightedRows) -> None:
         self._flat = samples.values.ndim == 1
-        self._targets = StandardScaler().fit(columns, sample_weight=samples.weights)
+        self._targets = StandardScaler().fit(_columns(samples.values), sample_weight=samples.weights)
 
     def _outputs(self) -> int:
         return len(self._targets.mean_)
