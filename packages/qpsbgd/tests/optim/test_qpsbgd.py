@@ -288,7 +288,7 @@ def test_the_literal_scale_refuses_a_grad_scaler_and_goes_on_without():
         ({"solver": "exakt"}, ValueError, "unknown solver 'exakt'; choose one of auto, exact"),
         ({"scale": -1}, ValueError, 'scale other than "literal" must be a positive finite number, got -1'),
         ({"scale": 0}, ValueError, 'scale other than "literal" must be a positive finite number, got 0'),
-        ({"scale": "foo"}, ValueError, "got 'foo'"),
+        ({"scale": "foo"}, TypeError, "got 'foo'"),
     ],
 )
 def test_bad_options_raise(options, error, message):
