@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from suite import *  # noqa: F403
 
-OPTIONAL = ("dimod", "dwave", "gurobipy", "scipy", "torch", "qpsbgd", "openjij", "joblib", "distributed")
+OPTIONAL = ("dimod", "dwave", "gurobipy", "scipy", "torch", "qpsbgd", "joblib", "distributed")
 
 
 @pytest.hookimpl(wrapper=True)

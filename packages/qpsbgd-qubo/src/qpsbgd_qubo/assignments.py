@@ -110,15 +110,8 @@ def solve(
         >>> answer.value, answer.values
         (-3.0, {'a': 0, 'b': 1})
     """
-    made, stated = make_solver(solver, **options), as_problem(problem)
-    if maximize is not None:
-        stated = stated.with_sense(maximize=maximize)
-    if not until_interrupted:
-        return assignment(stated, made)
-    with best_on_interrupt() as interruption:
-        answer = assignment(stated, made)
-    answer.stats["interrupted"] = interruption.came
-    return answer
+    made, stated = make_solver(solver, **options), as_problem(problem, maximize=maximize)
+    return _answers(lambda: [assignment(stated, made)], until_interrupted=until_interrupted)[0]
 
 
 def solve_many(
@@ -157,17 +150,19 @@ def solve_many(
         [-1.0, -3.0]
     """
     chosen = make_solver(solver, **options)
-    models = [as_problem(problem) for problem in problems]
-    if maximize is not None:
-        models = [problem.with_sense(maximize=maximize) for problem in models]
+    models = [as_problem(problem, maximize=maximize) for problem in problems]
     if chosen.together and parallel is not None:
         raise TypeError(
             f"parallel is for solvers that work on one problem at a time; {solver!r} gets all of them together"
         )
+    return _answers(lambda: _assignments(models, chosen, parallel), until_interrupted=until_interrupted)
+
+
+def _answers(find: Callable[[], list[Assignment]], *, until_interrupted: bool) -> list[Assignment]:
     if not until_interrupted:
-        return _assignments(models, chosen, parallel)
+        return find()
     with best_on_interrupt() as interruption:
-        answers = _assignments(models, chosen, parallel)
+        answers = find()
     for answer in answers:
         answer.stats["interrupted"] = interruption.came
     return answers
@@ -197,8 +192,10 @@ def _assignment(problem: Problem, solution: Solution) -> Assignment:
     return Assignment(problem, solution.spins.astype(np.int8), solution.proven_optimal, solution.stats)
 
 
-def as_problem(value: Any) -> Problem:
-    """A problem from any form that `solve` takes."""
+def as_problem(value: Any, *, maximize: bool | None = None) -> Problem:
+    """A problem from any form that `solve` takes, with the problem's own sense where `maximize` is None."""
+    if maximize is not None:
+        return as_problem(value).with_sense(maximize=maximize)
     if isinstance(value, Problem):
         return value
     if isinstance(value, str | os.PathLike):

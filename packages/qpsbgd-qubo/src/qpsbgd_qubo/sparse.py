@@ -114,17 +114,12 @@ class SparseIsing:
     def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
         """From pairs i < j in ascending order, each once; both triangles are filled."""
         check_sums(values, linear, offset)
-        upper, lower = np.bincount(rows, minlength=n), np.bincount(cols, minlength=n)
-        indptr = np.concatenate([[0], np.cumsum(upper + lower)])
-        indices, couplings = np.empty(2 * len(rows), np.int32), np.empty(2 * len(rows))
-        # Row by row: first what stands left of the diagonal, in the order of the transpose, then what stands right.
+        # Both triangles row by row, the lower one first; a stable order by rows then keeps columns ascending.
         turned = _order(cols, n)
-        places = np.arange(len(rows))
-        left = places + np.repeat(indptr[:-1] - (np.cumsum(lower) - lower), lower)
-        right = places + np.repeat(indptr[:-1] + lower - (np.cumsum(upper) - upper), upper)
-        indices[left], couplings[left] = rows[turned], values[turned]
-        indices[right], couplings[right] = cols, values
-        return cls._unchecked(indptr, indices, couplings, linear, float(offset))
+        ends, others = np.concatenate([cols[turned], rows]), np.concatenate([rows[turned], cols]).astype(np.int32)
+        order, couplings = _order(ends, n), np.concatenate([values[turned], values])
+        indptr = np.append(0, np.bincount(ends, minlength=n).cumsum())
+        return cls._unchecked(indptr, others[order], couplings[order], linear, float(offset))
 
     @classmethod
     def _unchecked(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:

@@ -16,7 +16,6 @@ VARIANTS = {
     "annealing with reads": ("annealing", {"reads": 3}),
     "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"num_restarts": 1, "timeout": 60_000}}),
     "dimod exact": ("dimod", {"sampler": "exact"}),
-    "dimod openjij": ("dimod", {"sampler": "openjij", "parameters": {"num_reads": 2}}),
     "virtual-qpu": ("virtual-qpu", {"size": 4}),
     "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
 }

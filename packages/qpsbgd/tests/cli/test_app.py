@@ -39,7 +39,6 @@ def test_solvers_are_listed_with_whether_they_can_be_used(wide):
     ("package", "row"),
     [
         ("gurobipy", r"gurobi +no +.*pip install 'qpsbgd-qubo\[gurobi\]'"),
-        ("openjij", r"\n +no +sampler=openjij: .*pip install 'qpsbgd-qubo\[openjij\]'"),
         ("dwave.system", r"leap-hybrid +no +.*pip install 'qpsbgd-qubo\[dwave\]'"),
     ],
 )

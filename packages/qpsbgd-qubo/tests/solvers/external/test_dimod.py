@@ -1,5 +1,4 @@
 import copy
-import sys
 
 import numpy as np
 import pytest
@@ -59,35 +58,6 @@ def test_a_sampler_that_loses_variables_or_has_no_answer_is_reported():
     for answer, message in ((found, r"Own must return .*0…2.* \['a'\]"), (none, "at least one sample")):
         with pytest.raises(RuntimeError, match=message):
             Dimod(Own(lambda samples, answer=answer: answer)).solve(random_family(3, 1, 3))
-
-
-def test_openjij_finds_the_optimum_and_can_be_repeated():
-    pytest.importorskip("openjij")
-    family = random_family(10, 3, 20, dtype=np.float64)
-    solver = make_solver("dimod", sampler="openjij", parameters={"num_reads": 5, "num_sweeps": 200})
-    first = solver.solve(family)
-    assert_close(first.energies, lowest_energies(family))
-    assert np.array_equal(first.spins, solver.solve(family).spins)
-    with pytest.raises(TypeError, match=r"no parameter num_swoops; it has \['beta_max'"):
-        make_solver("dimod", sampler="openjij", parameters={"num_swoops": 1})
-
-
-def test_the_reads_of_openjij_differ_although_they_are_seeded():
-    pytest.importorskip("openjij")
-    family = random_family(40, 1, 40, scale=0.5, dtype=np.float64)
-    hasty = {"num_sweeps": 1, "beta_min": 0.1, "beta_max": 0.1}
-    one = make_solver("dimod", sampler="openjij", parameters=hasty).solve(family)
-    many = make_solver("dimod", sampler="openjij", parameters=hasty | {"num_reads": 20}).solve(family)
-    assert (many.energies < one.energies).all()
-
-
-def test_without_openjij_only_its_own_name_fails(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openjij", None)
-    make_solver("dimod", sampler="simulated-annealing").solve(random_family(3, 1, 3))
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd-qubo\[openjij\]'"):
-        make_solver("dimod", sampler="openjij")
-    assert "qpsbgd-qubo[openjij]" in Dimod.variants()["sampler=openjij"]
-    assert Dimod.variants()["sampler=tabu"] == ""
 
 
 def test_a_sampler_object_is_a_solver():

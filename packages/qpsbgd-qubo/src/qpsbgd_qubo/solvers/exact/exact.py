@@ -84,38 +84,31 @@ class Exact(Solver):
         if stop[0] or (shift := least_shift(family.quadratic, seconds=left)) is None:
             return spins, nodes
 
-        def search(columns: Array, limit: int) -> None:
-            if not stop[0]:
+        def search(limit: int, among: Array | bool = True) -> None:
+            columns = np.flatnonzero((nodes < 0) & among)
+            if len(columns) and not stop[0]:
                 best = spins[columns]
                 nodes[columns] = decode(couplings, linear[columns], fixed[columns], best, shift, limit, stop)
                 spins[columns] = best
 
         # All columns together as far as that takes well under a second, and less than trying all values of open spins.
-        open_spins = (fixed == 0).sum(1)
-        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), exhaustion_work(int(open_spins.max())) // 4 or 1)
-        search(np.arange(len(linear)), easy)
-        # Then the hard ones a few at a time, so that Ctrl-C works: as long as trying all values would take, then that,
-        # and as long as it may take where there are too many to try.
-        few = 2 * thread_count()
-
-        def search_few(columns: Array, limit: int) -> None:
-            for begin in range(0, len(columns), few):
-                search(columns[begin : begin + few], limit)
-
-        hard = np.flatnonzero(nodes < 0)
-        for count in np.unique(open_spins[hard]):
-            if easy < exhaustion_work(int(count)) <= self.node_limit:
-                search_few(hard[open_spins[hard] == count], exhaustion_work(int(count)))
-        hard = np.flatnonzero(nodes < 0)
-        for column in hard[[exhaustion_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
+        work = np.array([exhaustion_work(count) for count in (fixed == 0).sum(1).tolist()], object)
+        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), work.max() // 4 or 1)
+        search(easy)
+        # Then the hard ones: as long as trying all values would take, then that, and as long as it may take where there
+        # are too many to try.
+        for limit in sorted(set(work)):
+            if easy < limit <= self.node_limit:
+                search(limit, work == limit)
+        for column in np.flatnonzero((nodes < 0) & (work <= self.node_limit)):
             places = np.flatnonzero(fixed[column] == 0)
             inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
             best, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
             if kernels.exhaust(inside, fields, best, stop, thread_count()):
                 spins[column] = fixed[column]
-                spins[column, places], nodes[column] = best, exhaustion_work(len(places))
-        hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
-        search_few(hard, self.node_limit)
+                spins[column, places], nodes[column] = best, work[column]
+        if easy < self.node_limit:
+            search(self.node_limit)
         return spins, nodes
 
 

@@ -1,4 +1,4 @@
-"""Any dimod sampler as a solver: D-Wave's classical ones and OpenJij's by name, or your own object."""
+"""Any dimod sampler as a solver: D-Wave's classical ones by name, or your own object."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ except ImportError as error:
     raise ImportError("solver 'dimod' needs dimod and dwave-samplers: pip install 'qpsbgd-qubo[dimod]'") from error
 
 
-def _openjij() -> dimod.Sampler:
-    try:
-        from openjij import SASampler
-    except ImportError as error:
-        raise ImportError("sampler 'openjij' needs OpenJij: pip install 'qpsbgd-qubo[openjij]'") from error
-    return SASampler()
-
-
 SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
     {
         "simulated-annealing": dwave.samplers.SimulatedAnnealingSampler,
@@ -36,10 +28,9 @@ SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
         "tabu": dwave.samplers.TabuSampler,
         "path-integral-annealing": dwave.samplers.PathIntegralAnnealingSampler,
         "exact": dimod.ExactSolver,
-        "openjij": _openjij,
     }
 )
-"""Name → what makes the sampler; packages beyond dwave-samplers are loaded when their sampler is used."""
+"""Name → the sampler's class."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class Dimod(Solver):
         sampler: A dimod sampler object, or one of the names in `SAMPLERS`.
         parameters: Passed to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
             get `seed=0` where none is given, so that runs can be repeated; path-integral annealing ignores it
-            (dwave-samplers 1.8). With OpenJij, `"seed": None` is faster for many reads.
+            (dwave-samplers 1.8). OpenJij's (0.12) then make equal reads, so pass `"seed": None` for several.
     """
 
     sampler: Any = "simulated-annealing"
@@ -85,13 +76,8 @@ class Dimod(Solver):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """Every named sampler, and what is missing to use it here."""
-        obstacles = {f"sampler={name}": "" for name in SAMPLERS}
-        try:
-            _openjij()
-        except (ImportError, RuntimeError) as error:
-            obstacles["sampler=openjij"] = str(error)
-        return obstacles
+        """Every named sampler; all of them can be used where this module can."""
+        return {f"sampler={name}": "" for name in SAMPLERS}
 
     def _solve(self, family: QuboFamily) -> Solution:
         with self._open() as sampler:
@@ -99,21 +85,11 @@ class Dimod(Solver):
             if "seed" in _parameters(sampler):
                 parameters.setdefault("seed", 0)
             columns = [
-                self._lowest(self._sample(sampler, family.to_bqm(column), parameters), family.num_spins)
+                self._lowest(sampler.sample(family.to_bqm(column), **parameters), family.num_spins)
                 for column in range(family.num_columns)
             ]
         spins = np.stack(columns, axis=1)
         return Solution.of(family, spins, proven_optimal=self.sampler == "exact", solver="dimod", sampler=self._name)
-
-    def _sample(
-        self, sampler: dimod.Sampler, bqm: dimod.BinaryQuadraticModel, parameters: dict[str, Any]
-    ) -> dimod.SampleSet:
-        seed = parameters.get("seed")
-        if self.sampler != "openjij" or seed is None:
-            return sampler.sample(bqm, **parameters)
-        # With a seed, OpenJij 0.12 makes all reads equal, so each is made alone, with its own seed.
-        seeds = range(seed, seed + parameters.get("num_reads", 1))
-        return dimod.concatenate([sampler.sample(bqm, **parameters | {"num_reads": 1, "seed": each}) for each in seeds])
 
     def _lowest(self, samples: dimod.SampleSet, num_spins: int) -> np.ndarray[Any, Any]:
         """The spins of lowest energy, shape (n,), in the order of the labels 0…n−1."""

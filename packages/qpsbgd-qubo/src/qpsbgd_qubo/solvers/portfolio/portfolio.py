@@ -1,6 +1,5 @@
 """A search for single hard problems, sparse or dense, for a given time or number of rounds."""
 
-import functools
 import math
 import time
 import warnings
@@ -91,21 +90,22 @@ class Portfolio(ModelSolver):
         if isinstance(model, QuboFamily) and count > 1 and limit < math.inf:
             with deadline(max(0.0, limit - time.monotonic()) / 2) as stop:
                 starts = local_search(model, sign_start(model), patience=PATIENCE, stop=stop).spins.T.astype(np.int8)
-        problems = _columns(model)
+        make = _problems(model)
 
         def solve(place: int) -> tuple[Array, bool, int]:
-            seconds, start = None, starts[place]
+            end, start = limit, starts[place]
             if limit < math.inf:
-                left = limit - time.monotonic()
-                if left <= 0 and start is not None:
+                now = time.monotonic()
+                if limit <= now and start is not None:
                     return start, False, 0
                 # Those that are still to come share what is left.
-                seconds = max(0.0, left) / math.ceil((count - place) / threads)
-            workers = max(1, threads // count)
-            run = _Run(problems[place], start, seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
-            run.may_prove = count == 1 and len(run.spins) <= PROVE_UP_TO
+                end = now + max(0.0, limit - now) / math.ceil((count - place) / threads)
+            problem = make(place)
+            spins = np.where(problem.linear <= 0, 1, -1).astype(np.int8) if start is None else start
+            run = _Run(problem, spins, seed=self.seed + place, workers=max(1, threads // count), rounds=rounds, end=end)
+            run.may_prove = count == 1 and len(spins) <= PROVE_UP_TO
             run.make()
-            return run.spins, run.proven, run.rounds
+            return run.spins, run.proven, run.made
 
         if count == 1:
             return [solve(0)]
@@ -172,34 +172,29 @@ def _tried(model: QuboFamily) -> Array:
     return spins.T.astype(np.int8)
 
 
-def _columns(model: SparseIsing | QuboFamily) -> list[Callable[[], _Problem]]:
-    """What makes the problem of every column."""
+def _problems(model: SparseIsing | QuboFamily) -> Callable[[int], _Problem]:
+    """What makes the problem of a column."""
     if isinstance(model, QuboFamily):
         couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
         if np.count_nonzero(couplings) > SPARSE_UP_TO * couplings.size:
-            return [functools.partial(_DenseProblem, couplings, column) for column in linear]
-    return [functools.partial(_SparseProblem, model, column) for column in range(model.num_columns)]
+            return lambda column: _DenseProblem(couplings, linear[column])
+    return lambda column: _SparseProblem(model, column)
 
 
+@dataclass
 class _Run:
     """The search of one problem: descent, then rounds of moves; `spins`, int8, are the best so far."""
 
-    def __init__(
-        self,
-        make: Callable[[], _Problem],
-        start: Array | None,
-        *,
-        seed: int,
-        workers: int,
-        rounds: int | None,
-        seconds: float | None,
-    ) -> None:
-        self.seed, self.workers = seed, workers
-        self.most_rounds, self.end = rounds, math.inf if seconds is None else time.monotonic() + seconds
-        self.problem = make()
-        self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8) if start is None else start
-        self.energy, self.proven, self.rounds = math.inf, False, 0
-        self.may_prove = False
+    problem: _Problem
+    spins: Array  # where it begins
+    seed: int
+    workers: int
+    rounds: int | None  # most rounds
+    end: float  # on the clock, infinite without a limit
+    may_prove: bool = False
+    energy: float = math.inf
+    proven: bool = False
+    made: int = 0  # rounds
 
     def make(self) -> None:
         """Search, and end on time."""
@@ -226,24 +221,24 @@ class _Run:
         most: float = math.inf
         with ThreadPoolExecutor(self.workers) as pool:
             try:
-                while not (stop[0] or self.proven or search.rounds == self.most_rounds):
+                while not (stop[0] or self.proven or self.made == self.rounds):
                     begin = time.monotonic()
                     search.round(pool.map, most)
-                    self.rounds = search.rounds
+                    self.made = search.rounds
                     self._offer(completed(search.best[0]))
-                    if self.may_prove and self.rounds == PROVE_AFTER:
+                    if self.may_prove and self.made == PROVE_AFTER:
                         self._prove()
                     # A round that would not end in time is made shorter.
                     per_sweep = (time.monotonic() - begin) / (search.last_sweeps + problem.fixed_sweeps)
                     left = self.end - time.monotonic()
-                    report(self.energy, self.rounds, left)
+                    report(self.energy, self.made, left)
                     most = max(1.0, 0.9 * left / per_sweep - problem.fixed_sweeps)
             finally:
                 stop.fill(1)  # what is still running when an exception ends the rounds
 
     def _prove(self) -> None:
         """Bring the best spins to the optimum if that costs little compared with the search."""
-        nodes = min(2**62, math.inf if self.most_rounds is None else NODES * self.most_rounds)
+        nodes = min(2**62, math.inf if self.rounds is None else NODES * self.rounds)
         left = self.end - time.monotonic()
         with deadline(None if left == math.inf else SHARE * max(0.0, left)) as stop:
             given = self.problem.couplings, self.problem.linear, self.spins
