@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lazy import Lazy
 from rewriting import rewritten
 
-from qpsbgd_qubo.assignments import solve
 from qpsbgd_qubo.files.compressed import MOST_BYTES, gunzip, read_arrays
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import bqm_problem, ising_problem, qubo_problem
@@ -38,17 +37,6 @@ def file_of(bqm):
 
 def spins_of(*bits):
     return np.array(bits, dtype=np.float64)[:, None] * 2 - 1
-
-
-def test_a_summary_has_the_files_own_value_and_the_energy_that_was_minimised(tmp_path):
-    problem = read_problem(written(tmp_path, "p.txt", BEASLEY))
-    summary = solve(problem).summary()
-    assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value maximised"
-    assert (summary["best value"], summary["energy"]) == ("5", "-5")
-    turned = problem.with_sense(maximize=False)
-    summary = solve(turned).summary()
-    assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value minimised"
-    assert (summary["best value"], summary["energy"]) == ("-1", "-1")
 
 
 @pytest.mark.parametrize("name", ["p.txt", "p.npz"])
@@ -273,17 +261,6 @@ def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(
             assert str(path) in str(error)
             assert "\n" not in str(error)
     assert refused > 12
-
-
-@pytest.mark.parametrize("name", ["p.bqm", "p.npz"])
-def test_no_beginning_of_a_file_is_taken_for_the_file(tmp_path, name):
-    np.savez(tmp_path / "p.npz", **vars(random_family(3, 1, 3)))
-    bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b": 2.0}, {("a", "b"): 1.0}, 3.0, "SPIN")
-    written(tmp_path, "p.bqm", file_of(bqm))
-    whole = (tmp_path / name).read_bytes()
-    for length in range(0, len(whole), 7):
-        with pytest.raises(ValueError, match=name):
-            read_problem(written(tmp_path, name, whole[:length]))
 
 
 def test_no_flipped_bit_of_the_header_of_a_bqm_file_changes_the_problem(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpsbgd_qubo import TooLargeError, solve
+from qpsbgd_qubo import TooLargeError
 from qpsbgd_qubo.problems import ising_problem
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -109,20 +109,6 @@ def test_a_factor_that_makes_the_sums_overflow_is_refused():
         ising_problem(np.full(4, 1e307), np.full((4, 4), 2e307))
 
 
-@pytest.mark.parametrize("exponent", [-1000, 1000])
-def test_a_power_of_two_changes_no_answer(exponent):
-    generator = np.random.default_rng(0)
-    rows, cols = np.triu_indices(30, 1)
-    kept = generator.random(len(rows)) < 0.3
-    values, linear = generator.standard_normal(kept.sum()), generator.standard_normal(30)
-    found = [
-        solve(SparseIsing.from_edges(30, rows[kept], cols[kept], values * factor, linear * factor), rounds=2)
-        for factor in (1.0, 2.0**exponent)
-    ]
-    assert found[0].values == found[1].values
-    assert found[1].value * 2.0**-exponent == pytest.approx(found[0].value)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -173,13 +159,8 @@ def test_more_spins_than_columns_can_name_are_refused_before_anything_is_allocat
 
 def test_problems_are_multiplied_by_numbers_and_added_to_their_own_kind_alone():
     problem = SparseIsing.from_edges(2, [0], [1], [3.0], linear=[1.0, -2.0], offset=0.5)
-    dense, family = problem.to_dense(), problem.to_dense()
-    spins = np.array([1, -1], np.int8)
+    family, spins = problem.to_dense(), np.array([1, -1], np.int8)
     assert (problem * 2).energy(spins) == 2 * problem.energy(spins) == 2 * (-3 + 3 + 0.5)
-    assert (family * 2).energies(np.array([[1.0], [-1.0]]).astype(np.float64)).item() == 1
-    assert np.array_equal((dense * 2).couplings(), 2 * dense.couplings())
-    for one in (problem, dense, family):
+    for wrong in (lambda: problem * "2", lambda: family * "2", lambda: family + 2):
         with pytest.raises(TypeError, match=r"unsupported operand|can't multiply"):
-            one * "2"
-    with pytest.raises(TypeError, match="unsupported operand"):
-        family + 2
+            wrong()

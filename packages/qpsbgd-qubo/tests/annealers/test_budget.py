@@ -8,7 +8,6 @@ skip_without("qpsbgd", "dimod", "dwave.system", "minorminer")
 import contextlib
 import copy
 import dataclasses
-import os
 import pickle
 import signal
 import sqlite3
@@ -24,7 +23,7 @@ from crafted_rows import rewrite_row
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import ledger, recordings, sqlite_file, submissions
-from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
@@ -100,17 +99,6 @@ def test_a_retry_beyond_the_limit_is_not_sent(solver_of):
     assert service.taken == solver.submissions == 2
 
 
-def test_faults_of_the_connection_count_since_the_problem_may_have_arrived(solver_of):
-    class Cut(Service):
-        def sample(self, bqm, **parameters):
-            raise ConnectionError("cut")
-
-    solver = solver_of(Cut(), retries=1)
-    with pytest.raises(ConnectionError):
-        solver.solve(FAMILY)
-    assert (solver.submissions, solver.qpu_seconds) == (2, pytest.approx(2 * PRICE))
-
-
 @pytest.mark.parametrize("report", [float("nan"), -1e9, float("inf"), 0.0, "fast", None, True, np.float32("nan")])
 def test_a_senseless_report_counts_by_the_estimate(solver_of, report):
     service = Service(qpu_access_time=report)
@@ -127,16 +115,6 @@ def test_the_larger_of_report_and_estimate_counts(solver_of, microseconds, count
     solver = solver_of(Service(qpu_access_time=microseconds))
     assert solver.solve(FAMILY).stats["qpu_seconds"] == pytest.approx(counted)
     assert solver.qpu_seconds == pytest.approx(counted)
-
-
-@pytest.mark.parametrize("invalid", [float("nan"), -1.0, float("inf")])
-def test_an_invalid_charge_does_not_hide_a_valid_access_time(solver_of, invalid):
-    solver = solver_of(Service(charge_time=invalid, qpu_access_time=50_000.0))
-    solver.solve(FAMILY)
-    assert solver.qpu_seconds == pytest.approx(0.05)
-    both = solver_of(Service(charge_time=20_000.0, qpu_access_time=50_000.0))
-    both.solve(FAMILY)
-    assert both.qpu_seconds == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("microseconds", "limit"), [(float("nan"), None), (-5.0, 1.0), (float("inf"), 1.0)])
@@ -220,13 +198,6 @@ def test_solvers_of_several_processes_share_a_ledger_in_a_file(solver_of, tmp_pa
         solver_of(Service(), ledger=path, max_qpu_seconds=10.0).solve(FAMILY)
 
 
-def test_what_a_killed_process_had_sent_stays_in_the_ledger(tmp_path):
-    budget = Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0)
-    budget.reserve([0.4, 0.4])  # and then the process is killed
-    with pytest.raises(BudgetSpent):
-        Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0).reserve([0.4])
-
-
 @pytest.mark.parametrize("damage", [1, 50, 4096, 6000, -20, b"{}", b"\xff\xfe"])
 def test_a_ledger_that_was_cut_or_damaged_lifts_no_limit(tmp_path, damage):
     path = tmp_path / "qpu.ledger"
@@ -281,14 +252,6 @@ def full(path, kind, *, write=False):
             connection.execute("CREATE TABLE more AS SELECT zeroblob(10000000)")
 
 
-@contextlib.contextmanager
-def not_writable(path, kind, *, write=False):
-    """A transaction on a file that can be opened and locked, but not changed."""
-    with sqlite_file.transaction(path, kind, write=write) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        yield connection
-
-
 @pytest.mark.parametrize("reason", ["in use", "a folder", "no journal"])
 def test_a_ledger_that_cannot_be_changed_is_noticed_before_anything_is_sent(solver_of, tmp_path, spoiled, reason):
     path, service = tmp_path / "qpu.ledger", Service()
@@ -337,8 +300,6 @@ def spoiled(request, monkeypatch):
                 journal.unlink(missing_ok=True), journal.mkdir()
             case "full":
                 monkeypatch.setattr(recordings, "transaction", full)
-            case "not writable":
-                monkeypatch.setattr(recordings, "transaction", not_writable)
             case "in use":
                 monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)
                 other = sqlite3.connect(path, isolation_level=None)
@@ -350,22 +311,12 @@ def spoiled(request, monkeypatch):
                 path.write_bytes(path.read_bytes()[:-20])
             case "a ledger":
                 path.unlink(), Budget(Ledger(path)).reserve([0.4])
-            case "read-only" | "read-only folder":
-                if os.geteuid() == 0:
-                    pytest.skip("root may write everywhere")
-                journal.unlink(missing_ok=True)
-                place = path if reason == "read-only" else path.parent
-                place.chmod(0o500)
-                request.addfinalizer(lambda: place.chmod(0o700))
 
     return spoil
 
 
 SOLVERS = ("dwave", "leap-hybrid", "virtual-qpu")
-REASONS = (
-    *("not writable", "in use", "full", "no journal", "a folder", "below a file", "read-only", "read-only folder"),
-    *("a text", "cut", "a ledger"),
-)
+REASONS = ("in use", "full", "no journal", "a folder", "below a file", "a text", "cut", "a ledger")
 
 
 @pytest.fixture
@@ -384,7 +335,7 @@ def recorder(request, solver_of, cache, monkeypatch):
     return lambda path: VirtualQPU(size=2, cache=cache, num_reads=2, record=path), lambda: len(sent)
 
 
-@pytest.mark.parametrize(("recorder", "reason"), [*zip(SOLVERS * 4, REASONS, strict=False)], indirect=["recorder"])
+@pytest.mark.parametrize(("recorder", "reason"), [*zip(SOLVERS * 3, REASONS, strict=False)], indirect=["recorder"])
 def test_a_recording_that_cannot_be_written_is_noticed_before_anything_is_sent(recorder, tmp_path, spoiled, reason):
     (solver, sent), path = recorder, tmp_path / "folder" / "run.chip"
     solver(path).solve(FAMILY)
@@ -463,8 +414,3 @@ def test_submissions_are_reserved_all_or_none():
     bills[0].sent = True
     budget.give_up(bills)
     assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.4)
-
-
-def test_estimates_add_up_and_multiply():
-    assert Estimate(2, 0.5) + Estimate(3, 0.25) == Estimate(5, 0.75)
-    assert Estimate(2, 0.5) * 10 == Estimate(20, 5.0)

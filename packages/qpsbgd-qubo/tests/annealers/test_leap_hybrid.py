@@ -60,7 +60,7 @@ def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
     solution = solver.solve(family)
     assert [bqm.num_variables for bqm, _ in sampler.sent] == [10, 10, 5]
     torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
-    with pytest.raises(ValueError, match="takes at most 12"):
+    with pytest.raises(ValueError, match=r"has 13 variables and 91 biases per column.*takes at most 12"):
         solver.solve(random_family(13, 1, 20))
 
 
@@ -78,13 +78,6 @@ def test_columns_go_together_as_far_as_the_services_limits_allow(limits, sizes, 
     sampler = mocks.Service(**{"maximum_number_of_biases": None} | limits)
     leap.LeapHybrid(sampler=sampler).solve_all([random_family(size, 1, 20) for size in sizes])
     assert [bqm.num_variables for bqm, _ in sampler.sent] == [sum(sizes[k] for k in group) for group in groups]
-
-
-def test_a_column_beyond_the_services_limits_is_refused_with_its_size():
-    solver = leap.LeapHybrid(sampler=mocks.Service(maximum_number_of_biases=28))
-    solver.solve(random_family(7, 1, 20))
-    with pytest.raises(ValueError, match="has 8 variables and 36 biases per column"):
-        solver.solve(random_family(8, 1, 20))
 
 
 def test_the_least_time_grows_evenly_between_the_services_figures():
@@ -106,21 +99,6 @@ def test_problems_that_were_taken_count_although_their_answer_failed():
         with pytest.raises(reason):
             solver.solve(random_family(4, 2, 8))
     assert len(sampler.sent) == solver.submissions == 2
-
-
-@pytest.mark.parametrize("charge", [float("nan"), -1.0, "much"])
-def test_a_senseless_charge_counts_by_the_time_limit(charge):
-    class Odd(mocks.Service):
-        def sample(self, bqm, **others):
-            answer = super().sample(bqm, **others)
-            answer.info["charge_time"] = charge
-            return answer
-
-    solver = leap.LeapHybrid(sampler=Odd(), max_qpu_seconds=1.5)
-    solver.solve(random_family(4, 2, 8))
-    assert solver.qpu_seconds == pytest.approx(1.0)
-    with pytest.raises(BudgetSpent):
-        solver.solve(random_family(4, 2, 8))
 
 
 def test_a_recorded_run_is_replayed_without_the_service(tmp_path):

@@ -58,13 +58,6 @@ def test_the_decoder_equals_brute_force_on_special_families(family):
     assert_optimal(family)
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12])
-def test_the_decoder_equals_brute_force_at_any_size_of_the_coefficients(size):
-    family = random_family(12, 4, 6, dtype=np.float64) * size
-    solution = Exact().solve(family)
-    assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9 * size)
-
-
 def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
     family = random_family(36, 3, 40, scale=0.2, dtype=np.float64)
     limited, full = Exact(node_limit=50).solve(family), Exact().solve(family)
@@ -79,19 +72,6 @@ def test_the_search_of_a_single_column_ends_when_the_time_is_up():
     solution = Exact(time_limit=0.5, node_limit=2**62).solve(random_family(150, 1, 150, scale=0.1))
     assert not solution.proven_optimal.any()
     assert (abs(solution.spins) == 1).all()
-
-
-def test_an_eigendecomposition_that_would_take_too_long_is_not_begun(monkeypatch):
-    sizes = []
-    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 1.0]))
-    ticks = iter([0.0, 0.1])
-    monkeypatch.setattr(exact.time, "monotonic", lambda: next(ticks))
-    # A quarter took 0.1 s, so the whole would take 6.4 s.
-    assert exact.least_shift(np.zeros((600, 600)), seconds=6.0) is None
-    assert sizes == [150]
-    ticks = iter([0.0, 0.1])
-    assert exact.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
-    assert sizes == [150, 150, 600]
 
 
 def test_a_column_that_its_field_decides_needs_no_search():
@@ -176,10 +156,3 @@ def test_whole_numbers_of_very_different_size_are_proven_exactly():
             solution = make_solver(name).solve(QuboFamily(quadratic, linear[:, None]))
             answer = solution.spins[:, 0].astype(np.int64)
             assert not solution.proven_optimal or (quadratic @ answer + linear) @ answer == least, (trial, name)
-
-
-def test_without_time_nothing_is_decoded(monkeypatch):
-    for phase in ("least_shift", "decode"):
-        monkeypatch.setattr(exact, phase, None)
-    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
-    assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3

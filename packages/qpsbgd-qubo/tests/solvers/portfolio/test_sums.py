@@ -111,11 +111,3 @@ def test_a_sum_out_of_time_is_still_an_answer():
     spins = Sums.of(couplings, linear).solve(seed=0, stop=np.ones(1, np.uint8))
     assert spins.shape == (40,)
     assert set(np.abs(spins)) == {1}
-
-
-def test_of_too_many_sums_the_first_and_the_last_are_kept(monkeypatch):
-    weights, values = np.arange(1.0, 8), np.full(7, -1.0)
-    for most in (2, 3):
-        monkeypatch.setattr("qpsbgd_qubo.solvers.portfolio.sums.MOST_SUMS", most)
-        chosen = Sums(weights, 0.0, values)._item_choices(np.arange(7), 28.0, NEVER)
-        assert len(chosen) == most and chosen[0].tolist() == [1] * 7 and chosen[-1].tolist() == [-1] * 7

@@ -89,32 +89,3 @@ def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
     family = words(32, 11, scale=0.1)
     monkeypatch.setattr(layer_search, "TOGETHER", 70)  # so that the columns go in several groups
     assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)
-
-
-@pytest.mark.parametrize(("size", "unit"), [(0.05, 1.0), (2.0, 0.01), (9.0, 30.0), (1e3, 1.0)])
-def test_rounding_is_babais_on_the_relaxation_with_a_ridge(size, unit):
-    generator = np.random.default_rng(0)
-    rows = generator.standard_normal((40, 12)) * np.linspace(0.5, 2, 12)
-    quadratic, linear = unit * rows.T @ rows / 40, unit * size * generator.standard_normal((12, 5))
-    order, mean = np.argsort(quadratic.diagonal()), quadratic.diagonal().mean()
-    ordered, target = quadratic[np.ix_(order, order)], linear[order]
-    without_box = np.linalg.solve(ordered + 0.1 * mean * np.eye(12), target) / 2
-    ridge = np.clip(0.1 * (np.sqrt(np.square(without_box).mean()) / 0.5) ** 1.2, 0.1, 4.0)
-    matrix = ordered + ridge * mean * np.eye(12)
-    point, factor = np.clip(-np.linalg.solve(matrix, target) / 2, -1, 1), np.linalg.cholesky(matrix).T
-    for column, x in enumerate(point.T):
-        slope = target[:, column] + 2 * matrix @ x
-        for _ in range(6):
-            for i in range(12):
-                change = np.clip(x[i] - slope[i] / (2 * matrix[i, i]), -1, 1) - x[i]
-                if abs(change) > 0.01:
-                    x[i] += change
-                    slope += 2 * change * matrix[i]
-        spins, left = np.zeros(12), factor @ x
-        for i in range(11, -1, -1):
-            spins[i] = 1 if left[i] >= 0 else -1
-            left[:i] -= factor[:i, i] * spins[i]
-        point[:, column] = spins
-    expected = np.empty_like(point)
-    expected[order] = point
-    np.testing.assert_array_equal(round_relaxation(QuboFamily(quadratic, linear)), expected)
