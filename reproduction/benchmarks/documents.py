@@ -19,11 +19,11 @@ from benchmarks.training import family_tables as families
 from benchmarks.training import solver_study_tables as studies
 from benchmarks.training import training_tables as training
 from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.framework.checksums import with_checksum, without_checksum
 from qpsbgd_paper.report.curves import plot_verdicts
 from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.figures import pictures as pictures_of
 from qpsbgd_paper.report.rendering import image
-from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 
 FIGURES = ROOT / "docs" / "figures"
 LINK = re.compile(r"figures/([\w.-]+\.svg)")

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpsbgd_qubo.ising import Ising, check_finite, direct_sum, in_range, ising_columns, largest_eigenvalue
+from qpsbgd_qubo.ising import Ising, ising_columns, largest_eigenvalue
 from qpsbgd_qubo.testing import random_family
 
 
@@ -53,36 +53,3 @@ def test_a_turned_problem_has_the_energies_of_turned_spins():
     turned = Ising(ISING.fields, ISING.couplings, norm=3.0).spin_reversed(gauge)
     assert turned.norm == 3.0
     assert [energy(turned, spins) for spins in all_spins(2)] == [energy(ISING, gauge * spins) for spins in all_spins(2)]
-
-
-def test_a_direct_sum_is_the_problems_side_by_side():
-    both = direct_sum([ISING, Ising(np.array([5.0]), np.zeros((1, 1)))])
-    assert both.fields.tolist() == [1, -2, 5]
-    assert both.couplings.tolist() == [[0, 3, 0], [3, 0, 0], [0, 0, 0]]
-    with pytest.raises(ValueError, match="at least one problem"):
-        direct_sum([])
-
-
-@pytest.mark.parametrize(("h_range", "j_range", "factor"), [(4.0, 1.0, 1 / 3), (0.5, 6.0, 1 / 4), (4.0, 6.0, 2.0)])
-def test_a_problem_fills_the_ranges(h_range, j_range, factor):
-    scaled = in_range(ISING, h_range=h_range, j_range=j_range)
-    np.testing.assert_allclose(scaled.fields, ISING.fields * factor)
-    np.testing.assert_allclose(scaled.couplings, ISING.couplings * factor)
-    assert in_range(ISING).couplings[0, 1] == pytest.approx(1.0), "the ranges of a chip"
-    zero = in_range(Ising(np.zeros(2), np.zeros((2, 2))))
-    assert not zero.fields.any() and not zero.couplings.any()
-
-
-@pytest.mark.parametrize(
-    ("fields", "couplings", "message"),
-    [
-        ([1.0, np.nan], np.zeros((2, 2)), "must be finite"),
-        ([1.0, 2.0], np.full((2, 2), np.inf), "must be finite"),
-        ([1.0, 2.0], np.zeros((2, 3)), r"must have shape \(n, n\) = \(2, 2\), n ≥ 1, got \(2, 3\)"),
-        ([], np.zeros((0, 0)), "n ≥ 1"),
-    ],
-)
-def test_what_is_not_a_finite_problem_is_refused(fields, couplings, message):
-    for check in (check_finite, in_range):
-        with pytest.raises(ValueError, match=message):
-            check(Ising(np.array(fields), couplings))

@@ -40,11 +40,11 @@ from benchmarks.tools.random_networks import deployed_alike, random_network
 from qpsbgd import QPSBGD, Checkpoint, QuboDescent, binarize
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.checksums import without_checksum
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording
-from qpsbgd_qubo.files.atomic import without_checksum
 
 ROOT = Path(__file__).parents[3]
 from rank_runs import Processes, fully_sharded

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, levels, spectral_gap
-from qpsbgd_qubo.ising import Ising, direct_sum, ising_columns
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, direct_sum, in_range, levels, spectral_gap
+from qpsbgd_qubo.ising import Ising, ising_columns
 
 X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
 
@@ -104,10 +104,28 @@ def test_gaps_grow_with_the_problem_and_have_the_schedules_unit():
         ),
         (lambda: levels(random_problem(11)), "up to 10 spins, got 11"),
         (lambda: spectral_gap(problem([0.0, 0.0])), "no gap"),
-        (lambda: direct_sum([]), "at least one"),
         (lambda: levels(Ising(np.ones(2), np.zeros((3, 3)))), "shape"),
     ],
 )
 def test_what_has_no_spectrum_is_refused(action, message):
     with pytest.raises(ValueError, match=message):
         action()
+
+
+PAIR = Ising(np.array([1.0, -2.0]), np.array([[0.0, 3.0], [3.0, 0.0]]))
+
+
+def test_a_direct_sum_is_the_problems_side_by_side():
+    both = direct_sum([PAIR, Ising(np.array([5.0]), np.zeros((1, 1)))])
+    assert both.fields.tolist() == [1, -2, 5]
+    assert both.couplings.tolist() == [[0, 3, 0], [3, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("h_range", "j_range", "factor"), [(4.0, 1.0, 1 / 3), (0.5, 6.0, 1 / 4), (4.0, 6.0, 2.0)])
+def test_a_problem_fills_the_ranges(h_range, j_range, factor):
+    scaled = in_range(PAIR, h_range=h_range, j_range=j_range)
+    np.testing.assert_allclose(scaled.fields, PAIR.fields * factor)
+    np.testing.assert_allclose(scaled.couplings, PAIR.couplings * factor)
+    assert in_range(PAIR).couplings[0, 1] == pytest.approx(1.0), "the ranges of a chip"
+    zero = in_range(Ising(np.zeros(2), np.zeros((2, 2))))
+    assert not zero.fields.any() and not zero.couplings.any()

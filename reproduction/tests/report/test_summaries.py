@@ -2,8 +2,8 @@ import hashlib
 
 import pytest
 
+from qpsbgd_paper.framework.checksums import with_checksum
 from qpsbgd_paper.report.summaries import file_name, read_summary
-from qpsbgd_qubo.files.atomic import with_checksum
 
 
 def with_seal(rest):

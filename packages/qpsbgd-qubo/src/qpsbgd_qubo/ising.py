@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,38 +46,7 @@ def largest_eigenvalue(couplings: Array) -> float:
 def ising_columns(family: QuboFamily) -> list[Ising]:
     """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; up to a constant."""
     couplings, linear = family.couplings(), family.numpy().double().linear.T.copy()
-    _check_numbers(linear, couplings)
+    if not (np.isfinite(linear).all() and np.isfinite(couplings).all()):
+        raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")
     norm = largest_eigenvalue(couplings)
     return [Ising(fields, couplings, norm) for fields in linear]
-
-
-def direct_sum(parts: Sequence[Ising]) -> Ising:
-    """Problems side by side as one: a layer of N neurons with n inputs is one problem of n · N spins."""
-    if not parts:
-        raise ValueError("a direct sum needs at least one problem")
-    starts = np.cumsum([0, *(len(part.fields) for part in parts)])
-    couplings = np.zeros((starts[-1], starts[-1]))
-    for (low, high), part in zip(itertools.pairwise(starts), parts, strict=True):
-        couplings[low:high, low:high] = part.couplings
-    return Ising(np.concatenate([part.fields for part in parts]), couplings)
-
-
-def in_range(ising: Ising, *, h_range: float = 4.0, j_range: float = 1.0) -> Ising:
-    """The problem scaled to fill a chip's ranges: |h| ≤ h_range and |J| ≤ j_range, one of them reached."""
-    check_finite(ising)
-    fullest = max(np.abs(ising.fields).max() / h_range, np.abs(ising.couplings).max() / j_range)
-    factor = 1 / fullest if fullest > 0 else 1.0
-    return Ising(ising.fields * factor, ising.couplings * factor)
-
-
-def check_finite(ising: Ising) -> None:
-    """Raise ValueError if the shapes do not match or a coefficient is not finite."""
-    n = len(ising.fields)
-    if ising.couplings.shape != (n, n) or not n:
-        raise ValueError(f"couplings must have shape (n, n) = ({n}, {n}), n ≥ 1, got {ising.couplings.shape}")
-    _check_numbers(ising.fields, ising.couplings)
-
-
-def _check_numbers(fields: Array, couplings: Array) -> None:
-    if not (np.isfinite(fields).all() and np.isfinite(couplings).all()):
-        raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")

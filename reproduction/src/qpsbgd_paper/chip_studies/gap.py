@@ -15,13 +15,13 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
-from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR, levels, spectral_gap
+from qpsbgd_paper.chip_studies.spectrum import ADVANTAGE, LINEAR, direct_sum, in_range, levels, spectral_gap
 from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.framework.claims import Judged, judge_pairs, of_the_paper
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import fit, random_rows
-from qpsbgd_qubo.ising import direct_sum, in_range, ising_columns
+from qpsbgd_qubo.ising import ising_columns
 
 GAINS: dict[str, Gain] = {"1": 1.0, "1/√n": "fan_in"}
 UNITS = {

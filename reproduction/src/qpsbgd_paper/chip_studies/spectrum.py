@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.optimize import minimize_scalar
 
-from qpsbgd_qubo.ising import Ising, check_finite
+from qpsbgd_qubo.ising import Ising
 from qpsbgd_qubo.kernels import Array
 
 MOST_SPINS = 10  # 1024 states
@@ -110,8 +111,11 @@ class _Spectrum:
     """The levels of a problem at given A and B, in the basis of all 2ⁿ spin vectors."""
 
     def __init__(self, ising: Ising) -> None:
-        check_finite(ising)
         n = len(ising.fields)
+        if ising.couplings.shape != (n, n) or not n:
+            raise ValueError(f"couplings must have shape (n, n) = ({n}, {n}), n ≥ 1, got {ising.couplings.shape}")
+        if not (np.isfinite(ising.fields).all() and np.isfinite(ising.couplings).all()):
+            raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")
         if n > MOST_SPINS:
             raise ValueError(f"spectra have up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns")
         # Spin i is bit n − 1 − i of a state's number: the first spin changes least often.
@@ -130,6 +134,18 @@ class _Spectrum:
     def gap(self, transverse: float, weight: float) -> float:
         lowest = self.lowest(transverse, weight, self.degeneracy + 1)
         return float(lowest[-1] - lowest[0])
+
+
+def direct_sum(parts: Sequence[Ising]) -> Ising:
+    """Problems side by side as one: a layer of N neurons with n inputs is one problem of n · N spins."""
+    return Ising(np.concatenate([part.fields for part in parts]), block_diag(*(part.couplings for part in parts)))
+
+
+def in_range(ising: Ising, *, h_range: float = 4.0, j_range: float = 1.0) -> Ising:
+    """The problem scaled to fill a chip's ranges: |h| ≤ h_range and |J| ≤ j_range, one of them reached."""
+    fullest = max(np.abs(ising.fields).max() / h_range, np.abs(ising.couplings).max() / j_range)
+    factor = 1 / fullest if fullest > 0 else 1.0
+    return Ising(ising.fields * factor, ising.couplings * factor)
 
 
 def _grid(points: int | Array) -> Array:

@@ -14,8 +14,9 @@ import typer
 
 from qpsbgd.cli.console import console, rich_table, say, show
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
+from qpsbgd_paper.framework.checksums import with_checksum
 from qpsbgd_paper.framework.paid import PAID
-from qpsbgd_qubo.files.atomic import check_folder, with_checksum
+from qpsbgd_qubo.files.atomic import check_folder
 from qpsbgd_qubo.options import read_options
 
 if TYPE_CHECKING:

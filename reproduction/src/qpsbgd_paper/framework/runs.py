@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from qpsbgd import __version__
+from qpsbgd_paper.framework.checksums import with_checksum, without_checksum
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Workers
 from qpsbgd_qubo.annealers.budget import BudgetSpent, RecordingError
-from qpsbgd_qubo.files.atomic import with_checksum, without_checksum
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qpsbgd_qubo.files.atomic import without_checksum
+from qpsbgd_paper.framework.checksums import without_checksum
 
 Summary = Mapping[str, Any]
 """An experiment's results, as `Comparison.summary` and `Study.summary` make them.
