@@ -3,10 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
-#include <utility>
-
-#include "vectors.hpp"
 
 namespace qpsbgd {
 
@@ -38,48 +34,25 @@ constexpr double HOPELESS = 9.02;  // above the largest draw, log 8192
 // that many in a row from a random place on are the draws of one step.
 const float* exponential_draws();
 
-// Whether Metropolis makes a move that lowers the energy by `gain`. A draw counts only where one can be large enough.
+// Whether Metropolis makes a move that lowers the energy by `gain`. A draw is taken only where one can be large enough.
 template <class T>
 inline bool accepts(T gain, T temperature, const float* draws, Random& random) {
-  const Random before = random;
-  const auto draw = static_cast<T>(draws[random.next(12)]);
-  if (gain <= -temperature * static_cast<T>(HOPELESS)) random = before;  // a move of registers, and no branch
-  return gain + temperature * draw > 0;
+  if (gain <= -temperature * static_cast<T>(HOPELESS)) return false;
+  return gain + temperature * static_cast<T>(draws[random.next(12)]) > 0;
 }
 
-// The Metropolis loop: one sweep per temperature over all places below `count`, site(place) being the spin there.
-// gain(i) is what a flip of spin i lowers the energy by. hopeful(place, bound) has bit k set where the gain of spin
-// place + k may be above `bound`, for PARTS of them; null where spins do not lie side by side. Returns the whole sweeps
-// made until `watch` stops them.
-template <class T, class Temperatures, class Site, class Hopeful, class Gain, class Flip, class Watch>
-inline std::int64_t sweep(Temperatures&& temperature, std::int64_t sweeps, std::int64_t count, Site&& site,
-                          Hopeful&& hopeful, Gain&& gain, Flip&& flip, Random& random, Watch& watch) {
-  constexpr bool BLOCKS = !std::is_same_v<std::decay_t<Hopeful>, std::nullptr_t>;
+// One Metropolis sweep over all places below `count`, site(place) being the spin there and gain(i) what a flip of spin i
+// lowers the energy by; false if `watch` stopped it.
+template <class T, class Site, class Gain, class Flip, class Watch>
+inline bool sweep_once(T temperature, std::int64_t count, Site&& site, Gain&& gain, Flip&& flip, Random& random,
+                       Watch& watch) {
   const float* draws = exponential_draws();
-  for (std::int64_t done = 0; done < sweeps; ++done) {
-    const T at = temperature(done);
-    std::int64_t place = 0;
-    if constexpr (BLOCKS) {
-      const T bound = -at * static_cast<T>(1.001 * HOPELESS);  // wider, since its gains may be rounded otherwise
-      for (; place + PARTS <= count; place += PARTS) {
-        if ((place & 255) == 0 && watch.stopped()) return done;
-        std::uint32_t left = hopeful(place, bound);
-        while (left) {
-          const int k = __builtin_ctz(left);
-          left &= left - 1;
-          if (!accepts<T>(gain(place + k), at, draws, random)) continue;
-          flip(place + k);
-          left = hopeful(place, bound) & (~std::uint32_t{1} << k);
-        }
-      }
-    }
-    for (; place < count; ++place) {
-      if ((place & 255) == 0 && watch.stopped()) return done;
-      const std::int64_t i = site(place);
-      if (accepts<T>(gain(i), at, draws, random)) flip(i);
-    }
+  for (std::int64_t place = 0; place < count; ++place) {
+    if ((place & 255) == 0 && watch.stopped()) return false;
+    const std::int64_t i = site(place);
+    if (accepts<T>(gain(i), temperature, draws, random)) flip(i);
   }
-  return sweeps;
+  return true;
 }
 
 // Which spins are swept over, and the temperature of every sweep.
@@ -91,11 +64,15 @@ struct Sweeps {
   std::int64_t count;
 };
 
+// One sweep per temperature; the whole sweeps made until `watch` stops them.
 template <class T, class U, class Gain, class Flip, class Watch>
 inline std::int64_t sweep(Sweeps<U> sweeps, Gain gain, Flip flip, Random& random, Watch& watch) {
-  return sweep<T>([=](std::int64_t t) { return static_cast<T>(sweeps.temperatures[t]); }, sweeps.count,
-                  sweeps.num_sites, [=](std::int64_t place) { return sweeps.sites[place]; }, nullptr, std::move(gain),
-                  std::move(flip), random, watch);
+  const auto site = [=](std::int64_t place) { return sweeps.sites[place]; };
+  for (std::int64_t done = 0; done < sweeps.count; ++done) {
+    const T temperature = static_cast<T>(sweeps.temperatures[done]);
+    if (!sweep_once<T>(temperature, sweeps.num_sites, site, gain, flip, random, watch)) return done;
+  }
+  return sweeps.count;
 }
 
 // Path-integral sweeps over `slices` copies of n spins, each tied to the two beside it; at(t) is a sweep's plan and
@@ -114,13 +91,9 @@ inline void sweep_slices(T* fields, T* spins, std::int64_t n, std::int64_t slice
       T *f = fields + k * n, *s = spins + k * n;
       const T *before = spins + (k + slices - 1) % slices * n, *after = spins + (k + 1) % slices * n;
       const auto gain = [=](std::int64_t i) { return 2 * s[i] * (now.weight * f[i] - now.tie * (before[i] + after[i])); };
-      const auto hope = [=](std::int64_t i, T bound) {
-        return hopeful(f + i, s + i, before + i, after + i, now.weight, now.tie, bound);
-      };
-      const auto done = sweep<T>([=](std::int64_t) { return now.temperature; }, 1, n,
-                                 [](std::int64_t place) { return place; }, hope, gain,
-                                 [&](std::int64_t i) { flip(f, s, i); }, random, watch);
-      if (!done) return;
+      const auto site = [](std::int64_t place) { return place; };
+      const auto turn = [&](std::int64_t i) { flip(f, s, i); };
+      if (!sweep_once<T>(now.temperature, n, site, gain, turn, random, watch)) return;
     }
   }
 }

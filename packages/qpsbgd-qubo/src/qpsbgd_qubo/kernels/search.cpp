@@ -35,21 +35,11 @@ void flip_marked(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, M
 template <class T>
 void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Sweeps<T> sweeps,
             const std::uint64_t* states, std::int64_t* made, int threads, Watch& watch) {
-  bool in_order = true;
-  for (std::int64_t place = 0; place < sweeps.num_sites; ++place) in_order &= sweeps.sites[place] == place;
   parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     T *field = fields[j], *spin = spins[j];
     Random random(states[j]);
     const auto gain = [=](std::int64_t i) { return 2 * spin[i] * field[i]; };
-    const auto turn = [&](std::int64_t i) { flip(couplings, field, spin, i); };
-    if (!in_order) {
-      made[j] = sweep<T>(sweeps, gain, turn, random, seen);
-      return;
-    }
-    made[j] = sweep<T>([=](std::int64_t t) { return sweeps.temperatures[t]; }, sweeps.count, sweeps.num_sites,
-                       [](std::int64_t place) { return place; },
-                       [=](std::int64_t i, T bound) { return hopeful(field + i, spin + i, bound); }, gain, turn, random,
-                       seen);
+    made[j] = sweep<T>(sweeps, gain, [&](std::int64_t i) { flip(couplings, field, spin, i); }, random, seen);
   });
 }
 

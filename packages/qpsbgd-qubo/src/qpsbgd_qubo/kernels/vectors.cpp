@@ -77,9 +77,6 @@ ALWAYS_INLINE T product(const T* __restrict a, const T* __restrict b, std::int64
   return parts[0];
 }
 
-template <class T>
-using BitsLike = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-
 }  // namespace
 
 #define FOR_TYPE(T)                                                                                                    \
@@ -91,15 +88,6 @@ using BitsLike = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t
   QPSBGD_VERSIONS Best<T> add_and_best_flip(T* fields, const T* row, T factor, const T* spins, const T* penalties,     \
                                             std::int64_t n) {                                                          \
     return best<true>(fields, row, factor, spins, penalties, n);                                                       \
-  }                                                                                                                    \
-  QPSBGD_VERSIONS std::uint32_t hopeful(const T* fields, const T* spins, T bound) {                                    \
-    return bits_of<PARTS, BitsLike<T>>([=](auto p) { return 2 * spins[p] * fields[p] > bound; });                      \
-  }                                                                                                                    \
-  QPSBGD_VERSIONS std::uint32_t hopeful(const T* fields, const T* spins, const T* before, const T* after, T weight,    \
-                                        T tie, T bound) {                                                              \
-    return bits_of<PARTS, BitsLike<T>>([=](auto p) {                                                                   \
-      return 2 * spins[p] * (weight * fields[p] - tie * (before[p] + after[p])) > bound;                               \
-    });                                                                                                                \
   }
 
 FOR_TYPE(float)

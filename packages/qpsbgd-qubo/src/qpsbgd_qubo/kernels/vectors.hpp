@@ -61,15 +61,6 @@ Best<float> add_and_best_flip(float* fields, const float* row, float factor, con
 Best<double> add_and_best_flip(double* fields, const double* row, double factor, const double* spins,
                                const double* penalties, std::int64_t n);
 
-// Bit k for k < PARTS: whether 2 · spins[k] · fields[k] is above `bound`; with slices before and after, whether
-// 2 · spins[k] · (weight · fields[k] − tie · (before[k] + after[k])) is.
-std::uint32_t hopeful(const float* fields, const float* spins, float bound);
-std::uint32_t hopeful(const double* fields, const double* spins, double bound);
-std::uint32_t hopeful(const float* fields, const float* spins, const float* before, const float* after, float weight,
-                      float tie, float bound);
-std::uint32_t hopeful(const double* fields, const double* spins, const double* before, const double* after,
-                      double weight, double tie, double bound);
-
 // Σ a[k] · b[k].
 float dot(const float* a, const float* b, std::int64_t n);
 double dot(const double* a, const double* b, std::int64_t n);

@@ -9,22 +9,12 @@ from qpsbgd_qubo.kernels import NEVER, Array, aligned, kernels, thread_count
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 
-def local_search(
-    family: QuboFamily,
-    spins: Array,
-    *,
-    max_flips: int | None = None,
-    patience: int = 0,
-    tenure: int = 2,
-    seed: int = 0,
-    stop: Array = NEVER,
-) -> Solution:
-    """Where descent and then tabu moves lead from `spins` (n, m); the other arguments are those of `lower_columns`."""
+def local_search(family: QuboFamily, spins: Array, *, patience: int = 0, **limits: Any) -> Solution:
+    """Where descent and then tabu moves lead from `spins` (n, m), within the limits of `lower_columns`."""
     landscape = Landscape.of(family)
     # The kernel wants one column's spins side by side in memory.
     fields, spins = aligned(landscape.fields(spins).T), aligned(spins.T)
-    limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
-    flips = lower_columns(landscape.couplings, fields, spins, landscape.threshold, **limits, stop=stop)
+    flips = lower_columns(landscape.couplings, fields, spins, landscape.threshold, patience=patience, **limits)
     stats: dict[str, Any] = {"solver": "descent", "flips": int(flips.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)

@@ -18,26 +18,22 @@ def local_search(
     *,
     max_flips: int | None = None,
     patience: int = 0,
-    tenure: int = 2,
-    seed: int = 0,
     stop: Array = NEVER,
+    **others: int,
 ) -> Solution:
     """Where descent and then tabu moves lead from `spins` (n, m), which may be overwritten, as in `single_flips`.
 
     By Triton where its kernels can take the family, which `stop` does not end, otherwise on the CPU.
     """
     most = single_flips.most_flips(max_flips, len(spins), patience)
-    limits = {"max_flips": most, "patience": patience, "tenure": tenure, "seed": seed}
+    limits = {"max_flips": most, "patience": patience, "tenure": 2, "seed": 0, **others}
     if triton := triton_kernels(family.linear, len(spins)):
         (spins,), (energies,), _ = triton.search(family.quadratic[None], family.linear.T[None], spins.T[None], **limits)
         unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
         return Solution(spins.T, energies + family.offset, unproven, {"solver": "descent"})
     plain = family.without_offset().numpy()
-    return (
-        single_flips.local_search(plain, spins.cpu().numpy(), **limits, stop=stop)
-        .like(family)
-        .with_offset(family.offset)
-    )
+    solution = single_flips.local_search(plain, spins.cpu().numpy(), **limits, stop=stop)
+    return solution.like(family).with_offset(family.offset)
 
 
 def reach_on_device(quadratic: Tensor) -> Tensor | None:
