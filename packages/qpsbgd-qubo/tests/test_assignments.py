@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sys
 import threading
@@ -152,9 +153,10 @@ def test_ctrl_c_gives_the_best_so_far_where_that_is_asked_for():
     assert solve(MATRIX, until_interrupted=True).stats["interrupted"] is False
 
 
-def test_a_coupling_of_three_labels_is_refused():
-    with pytest.raises(ValueError, match=r"keys of J must be pairs \(i, j\) of labels, got \('a', 'b', 'c'\)"):
-        ising_problem({"a": 1.0}, {("a", "b", "c"): 1.0})
+@pytest.mark.parametrize("key", [("a", "b", "c"), 0])
+def test_a_coupling_of_other_than_two_labels_is_refused(key):
+    with pytest.raises(ValueError, match=re.escape(f"keys of J must be pairs (i, j) of labels, got {key!r}")):
+        ising_problem({"a": 1.0}, {key: 1.0})
 
 
 @pytest.mark.parametrize("offset", [Fraction(1, 2), 0.5])

@@ -385,13 +385,13 @@ def test_qubo_and_ising_problems_agree_with_dimod():
     ("places", "neighbours", "biases", "message"),
     [
         ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], None),
-        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 3], "the two copies of a quadratic bias differ"),
-        ([0, 2, 3], [1, 2, 0, 1], [1, 2, 1, 2], "a quadratic bias has no second copy"),
-        ([0, 2, 4], [1, 1, 0, 0], [1, 1, 1, 1], "a pair of variables has two quadratic biases"),
-        ([0, 2, 3], [1, 3, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
-        ([0, 2, 3], [1, 0, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
-        ([0, 3, 2], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
-        ([1, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 3], "differ from their transpose"),
+        ([0, 2, 3], [1, 2, 0, 1], [1, 2, 1, 2], "filled on one side of the diagonal only"),
+        ([0, 2, 4], [1, 1, 0, 0], [1, 1, 1, 1], "columns must ascend within a row"),
+        ([0, 2, 3], [1, 3, 0, 0], [1, 2, 1, 2], "indices must be from 0 to n - 1 = 2, got 3"),
+        ([0, 2, 3], [1, 0, 0, 0], [1, 2, 1, 2], "the diagonal must be empty"),
+        ([0, 3, 2], [1, 2, 0, 0], [1, 2, 1, 2], "indptr must ascend"),
+        ([1, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], "indptr must ascend"),
     ],
 )
 def test_couplings_of_a_bqm_file_that_contradict_each_other_are_refused(tmp_path, places, neighbours, biases, message):

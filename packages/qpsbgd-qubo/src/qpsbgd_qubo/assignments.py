@@ -13,7 +13,7 @@ import numpy as np
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import Array, thread_count
 from qpsbgd_qubo.problem_files import read_problem
-from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
+from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, named_entries, qubo_problem
 from qpsbgd_qubo.solvers import Solver, best_on_interrupt, make_solver
 from qpsbgd_qubo.solvers.deadline import ended_by_exceptions
 from qpsbgd_qubo.solvers.protocol import ModelSolver
@@ -210,7 +210,8 @@ def as_problem(value: Any, *, maximize: bool | None = None) -> Problem:
         n = check_variables(entries.shape[0])
         return Problem(SparseIsing.from_qubo(n, entries.row, entries.col, entries.data), "BINARY", tuple(range(n)))
     if isinstance(value, Mapping):
-        return _dict_problem(value)
+        labels, parts = named_entries(value, "keys must be pairs (i, j), (i, i) for a linear term")
+        return Problem(SparseIsing.from_qubo(check_variables(len(labels)), *parts), "BINARY", labels)
     if hasattr(value, "to_numpy_vectors"):  # dimod's models
         return bqm_problem(value)
     if hasattr(value, "__array__"):
@@ -220,17 +221,6 @@ def as_problem(value: Any, *, maximize: bool | None = None) -> Problem:
         "of dimod (dimod.cqm_to_bqm makes one of a constrained model), a Problem, a SparseIsing or a QuboFamily, got "
         f"{type(value).__name__}"
     )
-
-
-def _dict_problem(entries: Mapping[Any, Any]) -> Problem:
-    """Σ value · x_i x_j over 0/1, as dimod's `sample_qubo` takes it."""
-    wrong = next((key for key in entries if not isinstance(key, tuple) or len(key) != 2), None)
-    if wrong is not None:
-        raise ValueError(f"keys must be pairs (i, j), (i, i) for a linear term, got {wrong!r}")
-    places: dict[Hashable, int] = {}
-    rows, cols = ([places.setdefault(key[end], len(places)) for key in entries] for end in (0, 1))
-    n = check_variables(len(places))
-    return Problem(SparseIsing.from_qubo(n, rows, cols, list(entries.values())), "BINARY", tuple(places))
 
 
 def _text(value: float, digits: int) -> str:

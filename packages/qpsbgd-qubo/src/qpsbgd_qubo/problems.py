@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping
+import itertools
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,18 +98,27 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
     """
     if isinstance(couplings, Mapping):
         named = fields if isinstance(fields, Mapping) else dict(enumerate(fields))
-        if odd := next((pair for pair in couplings if not isinstance(pair, tuple) or len(pair) != 2), None):
-            raise ValueError(f"the keys of J must be pairs (i, j) of labels, got {odd!r}")
-        labels = tuple(dict.fromkeys([*named, *(label for pair in couplings for label in pair)]))
-        places = {label: place for place, label in enumerate(labels)}
-        rows, cols = ([places[pair[end]] for pair in couplings] for end in (0, 1))
+        order = itertools.chain(named, itertools.chain.from_iterable(couplings))
+        labels, entries = named_entries(couplings, "the keys of J must be pairs (i, j) of labels", labels=order)
         linear = [named.get(label, 0.0) for label in labels]
-        return model_problem("SPIN", linear, (rows, cols, list(couplings.values())), offset=offset, labels=labels)
+        return model_problem("SPIN", linear, entries, offset=offset, labels=labels)
     couplings = _matrix(couplings, name="J")
     fields = real(fields, "h", 1)
     if fields.shape != couplings.shape[:1]:
         raise ValueError(f"h must have shape (n,) = ({len(couplings)},) as J has, got {fields.shape}")
     return _problem("SPIN", (couplings + couplings.T) / 2, fields, _number(offset))
+
+
+def named_entries(
+    entries: Mapping[Any, Any], rule: str, *, labels: Iterable[Hashable] = ()
+) -> tuple[tuple[Hashable, ...], tuple[list[int], list[int], list[Any]]]:
+    """The labels in a dict (i, j) → value, after those given, and its rows, columns and values."""
+    for key in entries:
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise ValueError(f"{rule}, got {key!r}")
+    places: dict[Hashable, int] = {label: place for place, label in enumerate(dict.fromkeys(labels))}
+    rows, cols = ([places.setdefault(key[end], len(places)) for key in entries] for end in (0, 1))
+    return tuple(places), (rows, cols, list(entries.values()))
 
 
 def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:

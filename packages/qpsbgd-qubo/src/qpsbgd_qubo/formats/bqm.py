@@ -9,6 +9,7 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.problems import Problem, check_variables, model_problem
+from qpsbgd_qubo.sparse import SparseIsing
 
 _MAGIC = b"DIMODBQM"
 _FLOATS = ("float32", "float64")
@@ -55,32 +56,15 @@ def read_bqm(content: bytes) -> Problem:
     if file.read(1):
         raise _damaged_file("something follows its end")
 
-    couplings = _couplings(linear["place"].astype(np.float64), quadratic, n)
+    places = np.append(linear["place"].astype(np.int64), len(quadratic))
+    try:
+        couplings = SparseIsing(places, quadratic["neighbour"], quadratic["bias"], np.zeros(n)).edges()
+    except ValueError as error:
+        raise _damaged_file(f"of its quadratic biases, {error}") from error
     labels = _frozen(labelled) if labelled else tuple(range(n))
     if not isinstance(labels, tuple) or (labelled and (len(labels) != n or len(set(labels)) < n)):
         raise _damaged_file(f"it must name {n} different variables")
     return model_problem(vartype, linear["bias"], couplings, offset=offset, labels=labels)
-
-
-def _couplings(places: Array, quadratic: Array, n: int) -> tuple[Array, Array, Array]:
-    """Every pair of variables once, with its bias, from lists of neighbours that begin at `places` (n,)."""
-    degrees = np.diff(np.append(places, len(quadratic)))
-    if places[0] != 0 or degrees.min() < 0:
-        raise _damaged_file("the places of the quadratic biases are out of order")
-    rows = np.repeat(np.arange(n), degrees.astype(np.int64))
-    cols, biases = quadratic["neighbour"].astype(np.int64), quadratic["bias"]
-    if len(cols) and (cols.min() < 0 or cols.max() >= n or (rows == cols).any()):
-        raise _damaged_file("a quadratic bias belongs to no pair of variables")
-    upper, lower = rows < cols, rows > cols
-    there, back = (rows * n + cols)[upper], (cols * n + rows)[lower]
-    order, turned = np.argsort(there), np.argsort(back)
-    if not np.array_equal(there[order], back[turned]):
-        raise _damaged_file("a quadratic bias has no second copy")
-    if (np.diff(there[order]) == 0).any():
-        raise _damaged_file("a pair of variables has two quadratic biases")
-    if not np.array_equal(biases[upper][order], biases[lower][turned], equal_nan=True):
-        raise _damaged_file("the two copies of a quadratic bias differ")
-    return rows[upper], cols[upper], biases[upper]
 
 
 def _frozen(label: Any) -> Hashable:
