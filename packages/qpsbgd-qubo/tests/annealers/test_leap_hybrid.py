@@ -132,7 +132,7 @@ def test_it_trains_and_the_optimiser_gives_the_cost_before():
 def test_other_samplers_and_a_region_for_one_are_refused():
     with pytest.raises(TypeError, match="must be a LeapHybridSampler"):
         leap.LeapHybrid(sampler=dimod.ExactSolver())
-    with pytest.raises(ValueError, match="leave it out when a sampler is given"):
+    with pytest.raises(ValueError, match="leave them out when a sampler is given"):
         leap.LeapHybrid(sampler=mocks.Service(), region="eu-central-1")
 
 

@@ -30,6 +30,8 @@ class LeapSolver(ServiceSolver):
     """
 
     sampler_kind: ClassVar[str]
+    choices: ClassVar[dict[str, str]] = {"region": "region"}
+    """Options that choose the new sampler, and what it calls them."""
 
     sampler: Any = None
     region: str | None = None
@@ -38,6 +40,10 @@ class LeapSolver(ServiceSolver):
         super().__post_init__()
         if self.sampler is None:
             _check_token(self.name, self.sampler_kind)
+        elif any(getattr(self, name) is not None for name in self.choices):
+            raise ValueError(
+                f"{' and '.join(self.choices)} choose among D-Wave's solvers; leave them out when a sampler is given"
+            )
 
     @classmethod
     def variants(cls) -> dict[str, str]:
@@ -53,15 +59,11 @@ class LeapSolver(ServiceSolver):
         """Whether the sampler is D-Wave's own, and not its mock or a virtual chip."""
         return self.sampler is None or isinstance(self.sampler, _SERVICES)
 
-    def _chosen(self) -> dict[str, Any]:
-        """Options of the new sampler."""
-        return {"region": self.region}
-
     def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
         _check_token(self.name, self.sampler_kind)
-        chosen = {name: value for name, value in self._chosen().items() if value is not None}
+        chosen = {kind: getattr(self, name) for name, kind in self.choices.items() if getattr(self, name) is not None}
         try:
             return getattr(dwave.system, self.sampler_kind)(**chosen), True
         except Exception as error:
@@ -85,6 +87,7 @@ class DWave(LeapSolver, ChipSolver):
 
     name: ClassVar[str] = "dwave"
     sampler_kind: ClassVar[str] = "DWaveSampler"
+    choices: ClassVar[dict[str, str]] = {"region": "region", "chip": "solver"}
 
     chip: str | None = None
 
@@ -92,11 +95,6 @@ class DWave(LeapSolver, ChipSolver):
         super().__post_init__()
         if self.sampler is not None:
             Chip.of(self.sampler)
-            if self.region is not None or self.chip is not None:
-                raise ValueError("region and chip choose among D-Wave's chips; leave them out when a sampler is given")
-
-    def _chosen(self) -> dict[str, Any]:
-        return {"region": self.region, "solver": self.chip}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,15 +110,12 @@ class LeapHybrid(LeapSolver, HybridSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampler is None:
-            return
-        if "minimum_time_limit" not in (getattr(self.sampler, "properties", None) or {}):
+        properties = getattr(self.sampler, "properties", None) or {}
+        if self.sampler is not None and "minimum_time_limit" not in properties:
             raise TypeError(
                 f"sampler must be a LeapHybridSampler or its like, got {type(self.sampler).__name__}; for chips use "
                 "the solver 'dwave', for other samplers 'dimod'"
             )
-        if self.region is not None:
-            raise ValueError("region chooses where D-Wave's service is; leave it out when a sampler is given")
 
 
 def _check_token(solver: str, sampler: str) -> None:
