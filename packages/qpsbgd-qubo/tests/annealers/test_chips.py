@@ -237,14 +237,6 @@ def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, 
     assert max(shares) == pytest.approx(1)
 
 
-def test_a_column_of_zeros_can_be_embedded(cache):
-    chip = Chip.of(mock())
-    tile = tiles_of(chip, 3, folder=cache)[0]
-    fields, values = embed(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
-    assert not fields.any()
-    assert np.isfinite(values).all()
-
-
 def test_broken_chains_follow_the_majority_and_ties_the_energy():
     """Three spins without couplings: chains of 3, 2 and 2; s asks for −, +, −."""
     linear = np.array([[1.0, -1.0, 1.0]])

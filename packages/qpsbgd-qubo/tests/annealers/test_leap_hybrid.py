@@ -8,8 +8,6 @@ import dimod
 import pytest
 import torch
 
-from qpsbgd import QPSBGD
-from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 from qpsbgd_qubo.annealers.recordings import RecordingError
@@ -110,23 +108,6 @@ def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
     assert all(torch.equal(replay.solve(family).spins, s) for family, s in zip(families, spins, strict=True))
     with pytest.raises(RecordingError, match="belongs to another problem"):
         Replay(path).solve(families[1])
-
-
-def test_it_trains_and_the_optimiser_gives_the_cost_before():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(BinaryLinear(6, 4), torch.nn.Tanh(), BinaryLinear(4, 1))
-    optimizer = QPSBGD(model, lr=0.1, solver=leap.LeapHybrid(sampler=mocks.Service()))
-    assert optimizer.estimate(steps=20).submissions == 20
-    inputs = torch.randn(30, 6)
-    targets = inputs.sum(1, keepdim=True)
-    losses = []
-    for _ in range(20):
-        loss = (model(inputs) - targets).square().mean()
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
-    assert min(losses[10:]) < losses[0]
-    assert optimizer.solver.submissions == 20
 
 
 def test_other_samplers_and_a_region_for_one_are_refused():

@@ -7,7 +7,6 @@ skip_without("torch", "qpsbgd", "dimod", "dwave.system", "dwave.graphs", "minorm
 import dimod
 import numpy as np
 import pytest
-import torch
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
@@ -62,15 +61,6 @@ def test_reads_are_as_good_as_they_always_were(cache, options, expected):
     solution = VirtualQPU(size=4, cache=cache, **options).solve(family)
     stats = [solution.stats[name] for name in ("read_energy", "chip_energy", "chain_break_fraction", "qpu_seconds")]
     assert [*stats, *solution.energies.tolist()] == pytest.approx(expected)
-
-
-def test_the_answer_does_not_depend_on_the_number_of_threads(cache):
-    family = random_family(10, 2, 8)
-    options = {"size": 4, "cache": cache, "num_reads": 5, "descent": False}
-    torch.set_num_threads(2)
-    two = VirtualQPU(**options).solve(family)
-    torch.set_num_threads(1)
-    assert torch.equal(VirtualQPU(**options).solve(family).spins, two.spins)
 
 
 def test_the_chip_has_the_ranges_of_a_real_one():

@@ -83,21 +83,19 @@ class Solver(ABC):
                     f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, "
                     "matrices, dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
                 )
-        solutions: list[Solution | None] = []
-        for family in families:
+        solutions: dict[int, Solution] = {}
+        for place, family in enumerate(families):
             with full_precision(family.linear):
-                solutions.append(None if family.is_cpu else self._solve_on_gpu(family))
-        plain = [family.numpy() for family, solution in zip(families, solutions, strict=True) if solution is None]
-        exponents = [family.range_exponent() for family in plain]
-        scaled = [family.in_range(k) if k else family for family, k in zip(plain, exponents, strict=True)]
-        answers = iter(
-            [
-                Solution.of(family, answer.spins, proven_optimal=answer.proven_optimal, **answer.stats) if k else answer
-                for family, k, answer in zip(plain, exponents, self._solve_all(scaled), strict=True)
-            ]
-        )
-        pairs = zip(families, solutions, strict=True)
-        return [next(answers).like(family) if solution is None else solution for family, solution in pairs]
+                if not family.is_cpu and (solution := self._solve_on_gpu(family)):
+                    solutions[place] = solution
+        plain = {place: family.numpy() for place, family in enumerate(families) if place not in solutions}
+        exponents = [family.range_exponent() for family in plain.values()]
+        scaled = [family.in_range(k) if k else family for family, k in zip(plain.values(), exponents, strict=True)]
+        for (place, family), k, answer in zip(plain.items(), exponents, self._solve_all(scaled), strict=True):
+            if k:
+                answer = Solution.of(family, answer.spins, proven_optimal=answer.proven_optimal, **answer.stats)
+            solutions[place] = answer.like(families[place])
+        return [solutions[place] for place in range(len(families))]
 
     @abstractmethod
     def _solve(self, family: QuboFamily) -> Solution:

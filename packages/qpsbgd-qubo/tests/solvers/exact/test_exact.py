@@ -101,13 +101,6 @@ def test_families_without_couplings_are_proven_at_once(quadratic):
     assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
 
 
-def test_a_matrix_that_is_symmetric_in_single_precision_is_good_enough():
-    quadratic = random_family(12, 1, 40).quadratic.copy()
-    quadratic[0, 1] *= 1 + 1e-6
-    linear = np.random.default_rng(0).standard_normal((12, 2)).astype(np.float32)
-    assert Exact().solve(QuboFamily(quadratic, linear)).proven_optimal.all()
-
-
 @pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
 @pytest.mark.parametrize("rows", [1, 4, 30])
 def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
