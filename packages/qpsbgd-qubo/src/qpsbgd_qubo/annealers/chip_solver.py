@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from qpsbgd_qubo.annealers.budget import Estimate, RecordingError, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
-from qpsbgd_qubo.annealers.packing import Job, decode, pack, plan
+from qpsbgd_qubo.annealers.packing import Job, pack
 from qpsbgd_qubo.annealers.reads import Reads, Samples
 from qpsbgd_qubo.annealers.recordings import Recording
 from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
@@ -165,18 +167,20 @@ class ChipSolver(ServiceSolver):
             raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
 
     def _fill(self, owners: Owners) -> list[Answer]:
-        planned = plan(
-            [each.columns[column] for each, column in owners],
-            self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies),
-            chip=self._chip_in_use(),
-            chain_strength=self.chain_strength,
-            spin_reversals=self.spin_reversals,
-            seed=(self.seed, owners[0][0].digest),
-        )
-        answers = self._send([part.submission for part in planned])
-        for number, votes, lengths in decode(planned, answers):
-            each, column = owners[number]
-            each.add(column, votes, lengths)
+        jobs = self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies)
+        jobs = [job for job in jobs for _ in range(max(1, self.spin_reversals))]
+        seed = self.seed, owners[0][0].digest
+        gauges = [
+            job.gauges(np.random.default_rng([*seed, place]) if self.spin_reversals else None)
+            for place, job in enumerate(jobs)
+        ]
+        columns = [each.columns[column] for each, column in owners]
+        given = {"chip": self._chip_in_use(), "chain_strength": self.chain_strength}
+        answers = self._send([job.submission(columns, gauge, **given) for job, gauge in zip(jobs, gauges, strict=True)])
+        for job, gauge, answer in zip(jobs, gauges, answers, strict=True):
+            for number, votes, lengths in job.votes(answer, gauge):
+                each, column = owners[number]
+                each.add(column, votes, lengths)
         return answers
 
     def _best(self, reads: Reads) -> Solution:

@@ -114,11 +114,6 @@ def fit(values: Array, bounds: tuple[float, float]) -> float:
     return min(bounds[0] / low if low < 0 else np.inf, bounds[1] / high if high > 0 else np.inf)
 
 
-def votes(spins: Array, tile: CliqueEmbedding) -> Array:
-    """Sum of every chain's qubits: (reads, q) → (reads, n); a chain is unbroken where that is ± its length."""
-    return np.add.reduceat(spins.astype(np.int64), tile.starts, axis=1)
-
-
 def chain_spins(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
     """Spins of every read from the votes of its chains, both (reads, n), and the chains' lengths, (n,) or (reads, n).
 
@@ -148,49 +143,31 @@ class Job:
     parameters: Mapping[str, Any]  # of a submission, such as `num_reads`
     seconds: float  # estimated QPU time of a submission
 
+    def gauges(self, generator: np.random.Generator | None) -> list[Array]:
+        """The spin reversal of every tile, ±1, each of shape (n,): a random one, or none without a generator."""
+        sizes = [len(tile.lengths) for tile in self.sheet.tiles]
+        if generator is None:
+            return [np.ones(n, int) for n in sizes]
+        return [2 * generator.integers(0, 2, size=n) - 1 for n in sizes]
 
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A submission, and what is needed to read its answer."""
+    def submission(
+        self, columns: Sequence[Ising], gauges: Sequence[Array], *, chip: Chip, chain_strength: float
+    ) -> Submission:
+        """What is sent for the columns that are on the sheet, after these spin reversals."""
+        parts = [
+            embed(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
+            for number, tile, gauge in zip(self.sheet.columns, self.sheet.tiles, gauges, strict=True)
+        ]
+        fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Submission(self.sheet.qubits, fields, self.sheet.edges, couplings, self.parameters, self.seconds)
 
-    sheet: ChipLayout  # the columns and their tiles
-    gauges: tuple[Array, ...]  # the spin reversal of every tile, ±1, each of shape (n,)
-    submission: Submission  # what is sent
+    def votes(self, answer: Answer, gauges: Sequence[Array]) -> Iterator[tuple[int, Array, Array]]:
+        """For every tile: its column's number, the votes of its chains (reads, n), and the chains' lengths (n,).
 
-
-def plan(
-    columns: Sequence[Ising],
-    jobs: Sequence[Job],
-    *,
-    chip: Chip,
-    chain_strength: float,
-    spin_reversals: int,
-    seed: tuple[int, ...],
-) -> list[Planned]:
-    """The submissions of all jobs: of each as many as there are spin reversals, or one without reversal."""
-    planned: list[Planned] = []
-    for job in jobs:
-        sheet = job.sheet
-        for _ in range(max(1, spin_reversals)):
-            generator = np.random.default_rng([*seed, len(planned)])
-            sizes = [len(tile.lengths) for tile in sheet.tiles]
-            signs = (2 * generator.integers(0, 2, size=n) - 1 if spin_reversals else np.ones(n, int) for n in sizes)
-            gauges = tuple(signs)
-            parts = [
-                embed(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
-                for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
-            ]
-            fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))
-            submission = Submission(sheet.qubits, fields, sheet.edges, couplings, job.parameters, job.seconds)
-            planned.append(Planned(sheet, gauges, submission))
-    return planned
-
-
-def decode(planned: Sequence[Planned], answers: Sequence[Answer]) -> Iterator[tuple[int, Array, Array]]:
-    """For every tile: its column's number, the votes of its chains (reads, n), and the chains' lengths (n,)."""
-    for part, answer in zip(planned, answers, strict=True):
+        A vote is the sum of a chain's qubits; a chain is unbroken where that is ± its length.
+        """
         at = 0
-        for number, tile, gauge in zip(part.sheet.columns, part.sheet.tiles, part.gauges, strict=True):
-            spins = answer.spins[:, at : at + len(tile.qubits)]
+        for number, tile, gauge in zip(self.sheet.columns, self.sheet.tiles, gauges, strict=True):
+            spins = answer.spins[:, at : at + len(tile.qubits)].astype(np.int64)
             at += len(tile.qubits)
-            yield number, votes(spins, tile) * gauge, tile.lengths
+            yield number, np.add.reduceat(spins, tile.starts, axis=1) * gauge, tile.lengths
