@@ -114,11 +114,9 @@ class SparseIsing:
     def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
         """From pairs i < j in ascending order, each once; both triangles are filled."""
         check_sums(values, linear, offset)
-        # Both triangles row by row, the lower one first; a stable order by rows then keeps columns ascending.
-        rows, cols = rows.astype(np.int32), cols.astype(np.int32)
-        turned = _order(cols, n)
-        ends, others = np.concatenate([cols[turned], rows]), np.concatenate([rows[turned], cols])
-        order, couplings = _order(ends, n), np.concatenate([values[turned], values])
+        # The lower triangle comes first: a stable order by rows then keeps columns ascending.
+        ends, others = np.concatenate([cols, rows]), np.concatenate([rows, cols]).astype(np.int32)
+        order, couplings = _order(ends, n), np.concatenate([values, values])
         indptr = np.append(0, np.bincount(ends, minlength=n).cumsum())
         return cls._unchecked(indptr, others[order], couplings[order], linear, float(offset))
 
