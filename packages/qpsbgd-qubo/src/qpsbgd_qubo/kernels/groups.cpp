@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "kernels.hpp"
-#include "vectors.hpp"
 
 namespace qpsbgd {
 namespace {
@@ -162,7 +161,6 @@ class Groups {
         others_begins_(rows.size() + 1) {
     const std::int64_t n = rows.size(), count = static_cast<std::int64_t>(groups_.begins.size()) - 1;
     if (n <= DENSE_UP_TO) {
-      dense_ = 4 * static_cast<std::int64_t>(rows.columns.size()) > n * n;
       matrix_.resize(n * n);
       for (std::int64_t i = 0; i < n; ++i) {
         for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
@@ -349,13 +347,7 @@ class Groups {
 
     void flip(std::int64_t i) {
       count(i, -spins[i]);
-      if (!all.dense_) {
-        all.rows_.flip(fields.data(), spins, i);
-        return;
-      }
-      const std::int64_t n = all.rows_.size();
-      spins[i] = static_cast<std::int8_t>(-spins[i]);
-      add_multiple(fields.data(), all.matrix_.data() + i * n, 2.0 * spins[i], n);
+      all.rows_.flip(fields.data(), spins, i);
     }
 
     // A move that ends with spin i up, or a flip of a spin in no base: up to four spins, and what it lowers the energy by.
@@ -413,7 +405,6 @@ class Groups {
 
   const Rows& rows_;
   std::vector<double> linear_, matrix_;
-  bool dense_ = false;  // whether flips go over whole rows of the matrix
   FoundGroups groups_;
   std::vector<double> strengths_;      // of every base: the coupling between its spins, which is one
   std::vector<std::int32_t> base_of_;  // −1: none
