@@ -175,7 +175,7 @@ class ChipSolver(ServiceSolver):
             for place, job in enumerate(jobs)
         ]
         columns = [each.columns[column] for each, column in owners]
-        given = {"chip": self._chip_in_use(), "chain_strength": self.chain_strength}
+        given: dict[str, Any] = {"chip": self._chip_in_use(), "chain_strength": self.chain_strength}
         answers = self._send([job.submission(columns, gauge, **given) for job, gauge in zip(jobs, gauges, strict=True)])
         for job, gauge, answer in zip(jobs, gauges, answers, strict=True):
             for number, votes, lengths in job.votes(answer, gauge):
