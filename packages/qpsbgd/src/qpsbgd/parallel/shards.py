@@ -76,7 +76,7 @@ def saved_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Te
 
 
 def _local_part(value: Any, weight: Any, dim: int) -> Tensor:
-    """The inverse of `_distributed`; a whole tensor, as one process saves it, is cut."""
+    """The inverse of `_as_dtensor`; a whole tensor, as one process saves it, is cut."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = weight.device_mesh
