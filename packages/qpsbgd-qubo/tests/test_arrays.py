@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="needs torch")
 
 import torch
 
-from qpsbgd_qubo import QuboFamily, Solution, make_solver
+from qpsbgd_qubo import QuboFamily, Solution, make_solver, solve
 from qpsbgd_qubo.testing import random_family
 
 TYPES = {np.float32: torch.float32, np.float64: torch.float64}
@@ -53,6 +53,9 @@ def test_one_tensor_makes_a_family_of_tensors():
 def test_half_precision_is_widened_and_gradients_are_left_behind():
     family = QuboFamily(torch.eye(2).bfloat16(), torch.zeros(2, 1).half().requires_grad_())
     assert family.quadratic.dtype == torch.float32 and not family.linear.requires_grad
+    matrix = torch.tensor([[-1.0, 2.0], [0.0, -3.0]])
+    for form in (matrix.bfloat16(), matrix.int(), matrix.T, matrix.requires_grad_()):
+        assert solve(form).value == -3.0
 
 
 def test_a_solution_of_tensors_takes_arrays():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.arrays import check_whole_numbers
+from qpsbgd_qubo.arrays import check_whole_numbers, is_tensor, on_cpu, real_floats
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
@@ -253,7 +253,7 @@ def _check_parts(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, f
 
 def real(value: Any, name: str, ndim: int) -> Array:
     """The value as float64 with this many dimensions; ValueError unless all are finite real numbers."""
-    array = np.asarray(value)
+    array = np.asarray(on_cpu(real_floats(value)) if is_tensor(value) else value)
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
     try:
