@@ -74,8 +74,3 @@ def test_without_torch_geometric_the_install_line_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "qpsbgd.nn.graph", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[graph\]'"):
         qpsbgd.nn.BinaryGCNConv  # noqa: B018
-
-
-def test_unknown_names_are_no_layers():
-    with pytest.raises(AttributeError, match="BinaryFoo"):
-        qpsbgd.nn.BinaryFoo  # noqa: B018

@@ -11,7 +11,6 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, sign
-from qpsbgd.nn.layers import MARK
 from qpsbgd.nn.tape import Tape
 
 
@@ -128,16 +127,6 @@ def test_a_copy_of_a_layer_is_equal_but_not_recorded(make, copied):
     assert torch.equal(twin(x), layer(x))
     twin(x).sum().backward()
     assert tape.read() is None
-
-
-@either_layer
-def test_a_state_dict_carries_the_latent_weights_and_the_bias_over(make):
-    layer, other, x = make(), make(), inputs()
-    layer.tape = Tape()
-    assert set(layer.state_dict()) == {"weight", "bias", MARK}
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other.weight, layer.weight)
-    assert torch.equal(other(x), layer(x))
 
 
 @pytest.mark.parametrize(

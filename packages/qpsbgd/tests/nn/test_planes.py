@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, planes
 from qpsbgd.nn.layers import label_layers
 
@@ -78,24 +77,6 @@ def test_the_first_call_computes_the_planes_of_all_layers_that_gradients_have_re
     assert all(planes.planes_of(layer) is value for layer, value in zip(layers, values, strict=True))
     gradients(model, x)
     assert not any(planes.planes_of(layer) is value for layer, value in zip(layers, values, strict=True))
-
-
-def test_training_goes_the_same_way_with_and_without_shared_planes(device, monkeypatch):
-    def trained():
-        model, x = (
-            network(scale="magnitude").to(device),
-            torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1)).to(device),
-        )
-        optimizer = QPSBGD(model, steps=20, real=True)
-        for _ in range(20):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-        return [parameter.detach() for parameter in model.parameters()]
-
-    together = trained()
-    monkeypatch.setattr(planes, "DEVICES", set())
-    torch.testing.assert_close(together, trained())
 
 
 def test_planes_are_in_the_type_of_autocast(device):
