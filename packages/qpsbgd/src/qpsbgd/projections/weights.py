@@ -50,6 +50,9 @@ FIRST_FLIPS = 4.0
 fewer are worse on ten layers."""
 NEW_OUTPUTS = 0.02
 """Share of a new gradient in L, whose mean covers 50 steps."""
+FIRST_OUTPUTS = 5
+"""Steps that the identity counts for in L at the start: the moments of one batch have few directions, and whitened by
+them a last phase of few steps loses what training had found."""
 OUTPUT_DAMPING = 0.1
 """δ', in mean eigenvalues of L: units without a gradient stay as they are."""
 MOST_OUTPUTS = 2048
@@ -352,7 +355,8 @@ def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
     state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_OUTPUTS)
     rows = rows * (largest / state.size.sqrt()).to(rows)
     moments = rows @ rows.mT / rows.shape[-1]
-    state.outputs = moments if state.outputs is None else torch.lerp(state.outputs, moments, NEW_OUTPUTS)
+    outputs = torch.eye(rows.shape[-2]).to(moments).expand_as(moments) if state.outputs is None else state.outputs
+    state.outputs = torch.lerp(outputs, moments, max(NEW_OUTPUTS, 1 / (state.step + FIRST_OUTPUTS)))
     if state.root is None or inputs.record is not None:
         values, vectors = torch.linalg.eigh(state.outputs.double())
         values = values.clamp(min=0)
