@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from compiled_c import SANITIZED, built, needs_compiler, output_step, results
+from compiled_c import COMPILERS, SANITIZED, built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
@@ -163,6 +163,16 @@ def test_a_network_too_large_for_the_ram_is_refused_with_the_layer_that_needs_mo
     ):
         to_c(model, tmp_path / "refused", input_shape=(3, 16, 16), ram=1000)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.skipif(not any(path.endswith("gcc") for path in COMPILERS), reason="no gcc is installed")
+def test_a_compiler_tells_code_and_stack_of_every_step(tmp_path, dense):
+    source = to_c(dense.model, tmp_path, compiler="gcc -O2")
+    assert 500 < sum(step.code_bytes for step in source.steps) < 1.5 * source.code_bytes
+    assert 0 < max(step.stack_bytes for step in source.steps) < source.stack_bytes + 100
+    assert f"{source.code_bytes:,} bytes of code (flash) and {source.stack_bytes:,} of stack" in str(source)
+    with pytest.raises(ValueError, match="compiler must be the command of a gcc, version 10 or later, got 'no-gcc'"):
+        to_c(dense.model, tmp_path, compiler="no-gcc")
 
 
 class Block8(nn.Module):

@@ -24,6 +24,9 @@ def deploy(
         Literal["plain", "arduino", "platformio", "cmake"], typer.Option(help="For which tool the C folder is.")
     ] = "plain",
     ram: Annotated[int | None, typer.Option(help="The most bytes that static buffers in C may take.")] = None,
+    compiler: Annotated[
+        str | None, typer.Option(help="A gcc's command that measures code and stack of the C: 'gcc -O2'.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Make C99 or ONNX of a packed network."""
@@ -39,7 +42,7 @@ def deploy(
         check_new(file, force=force)
     network = load_packed(model)
     if to == "c":
-        say(str(to_c(network, out, input_shape=shape, name=name, layout=layout, ram=ram)))
+        say(str(to_c(network, out, input_shape=shape, name=name, layout=layout, ram=ram, compiler=compiler)))
     else:
         to_onnx(network, out, input_shape=shape)
         say(f"{out}: {out.stat().st_size:,} bytes")

@@ -68,6 +68,7 @@ def to_c(
     word_bits: int = 32,
     layout: Layout = "plain",
     ram: int | None = None,
+    compiler: str | None = None,
 ) -> CSource:
     """Write the model as C99 without a heap: NAME.h, NAME.c, and NAME_test.c, which tests it on the device.
 
@@ -86,9 +87,10 @@ def to_c(
             library with an example, "cmake" a project that is a library for others.
         ram: The most bytes that static buffers may take. Where more are needed, images are computed by bands of rows,
             which takes more instructions and code; nothing is written where that is not enough either.
+        compiler: The command of a gcc, "arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb -O2", that measures code and stack.
 
     Returns:
-        The files, with their flash and RAM, as a whole and step by step.
+        The files, with their flash, RAM and, with a compiler, code and stack, as a whole and step by step.
 
     Examples:
         >>> import tempfile
@@ -100,7 +102,7 @@ def to_c(
     """
     packed = packed_form(model, input_shape)
     shape, to = _require_input_shape(packed), Path(folder)
-    options: Any = {"name": name, "word_bits": word_bits, "layout": layout, "ram": ram}
+    options: Any = {"name": name, "word_bits": word_bits, "layout": layout, "ram": ram, "compiler": compiler}
     return write_c(packed.operations, to, input_shape=shape, **options)
 
 

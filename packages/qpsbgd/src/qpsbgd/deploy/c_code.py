@@ -12,6 +12,7 @@ from qpsbgd.deploy.c_bands import Bands, Joined, Rows, candidates, split_into_ba
 from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
 from qpsbgd.deploy.c_memory import Block, arrange, bytes_used
 from qpsbgd.deploy.c_passes import in_small_numbers
+from qpsbgd.deploy.c_sizes import sizes
 from qpsbgd.deploy.c_steps import STEPS, fixed_point
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
@@ -29,12 +30,15 @@ STATEMENTS: Statements = STEPS | TENSOR_STEPS
 class CStep(NamedTuple):
     """What a step of a network needs in C: bytes of constant arrays, and of the buffers that are in use while it runs.
 
-    `name` is its operation's.
+    `name` is its operation's. Code and stack, with the functions that the step calls, are None where no compiler was
+    given; bands of rows may share their code, which counts once.
     """
 
     name: str
     flash_bytes: int
     ram_bytes: int
+    code_bytes: int | None = None
+    stack_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class CSource:
         ram_bytes: Size of the static buffers, without the caller's arrays and the stack.
         integer: Whether only integers occur.
         steps: What every step needs, in the order in which they run.
+        code_bytes: Size of the machine code as the given compiler makes it, without library functions; None without.
+        stack_bytes: The deepest use of the stack by NAME_run, without library functions; None without a compiler.
     """
 
     files: tuple[Path, ...]
@@ -55,14 +61,23 @@ class CSource:
     ram_bytes: int
     integer: bool
     steps: tuple[CStep, ...]
+    code_bytes: int | None = None
+    stack_bytes: int | None = None
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.files)
         numbers = "integer-only" if self.integer else "with floating point"
         flash = max(self.steps, key=lambda step: step.flash_bytes)
+        compiled = ""
+        if self.code_bytes is not None:
+            deepest = max(self.steps, key=lambda step: step.stack_bytes or 0)
+            compiled = (
+                f"; {self.code_bytes:,} bytes of code (flash) and {self.stack_bytes:,} of stack, most of it in "
+                f"{deepest.name}, without library functions"
+            )
         return (
             f"{names}: {self.flash_bytes:,} bytes of constants (flash), {self.ram_bytes:,} bytes of buffers (RAM), no "
-            f"heap, {numbers}; most flash is for {flash.name}, most RAM for {largest(self.steps).name}"
+            f"heap, {numbers}; most flash is for {flash.name}, most RAM for {largest(self.steps).name}{compiled}"
         )
 
 
@@ -80,6 +95,7 @@ def write_c(
     word_bits: int,
     layout: Layout,
     ram: int | None,
+    compiler: str | None = None,
 ) -> CSource:
     """Write all files of a layout into a folder, which is created where it is missing."""
     names = file_names(name, layout)
@@ -104,7 +120,16 @@ def write_c(
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
             file.write(text.encode())
-    return CSource(files, network.constants.size, network.ram_bytes, network.integer, network.used)
+    source = CSource(files, network.constants.size, network.ram_bytes, network.integer, network.used)
+    if compiler is None:
+        return source
+    whole, steps = sizes(files[1], name, compiler)
+    used = list[CStep]()
+    for number, step in zip(network.shared_functions().values(), network.used, strict=True):
+        size = steps[number]
+        first = number == len(used) + 1
+        used.append(step._replace(code_bytes=size.code if first else 0, stack_bytes=size.stack))
+    return replace(source, steps=tuple(used), code_bytes=whole.code, stack_bytes=whole.stack)
 
 
 class _Network:
@@ -301,7 +326,7 @@ class _Network:
         )
         return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
 
-    def _shared_functions(self) -> dict[int, int]:
+    def shared_functions(self) -> dict[int, int]:
         """For every step the number of its function: that of the first one of the same body, as of bands of rows."""
         first: dict[tuple[str, ...], int] = {}
         shared = {}
@@ -312,7 +337,7 @@ class _Network:
 
     def _source(self, mathematics: bool, **common: str) -> str:
         """The source, in which every operation is a function."""
-        shared = self._shared_functions()
+        shared = self.shared_functions()
         frames = {number: [frame for frame, _ in self.functions if shared[frame.number] == number] for number in shared}
         bodies = "\n".join(
             _definition(frame, body, meets=any(map(self._meets, frames[frame.number])))
