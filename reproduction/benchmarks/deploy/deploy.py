@@ -8,10 +8,12 @@ files, classes are compared image by image.
 Times are those of single calls on one thread: packed, C at -O3, onnxruntime with the network's own weights in float32
 and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
 take turns in one process, and the least processor time of each is recorded, with the load of the machine before: what
-others do on it does not count.
+others do on it does not count. With --resnets, those of ResNet-20 and -32 with ReLU, as `binarize` makes them of new
+ones, beside the float network in onnxruntime.
 
     python benchmarks/deploy/deploy.py [FILE]   writes results/deploy_MACHINE.json, or FILE; needs gcc or
                                                 clang, MNIST and onnxruntime
+    python benchmarks/deploy/deploy.py --resnets [FILE]    writes results/deploy_resnets.json, or FILE
 """
 
 from qpsbgd.openmp import wait_passively
@@ -19,10 +21,12 @@ from qpsbgd.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import ctypes
+import itertools
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -35,10 +39,11 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from torch import nn
 
 from benchmarks.training.training_parts import dense, mnist
-from qpsbgd import QPSBGD
+from qpsbgd import QPSBGD, binarize
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.framework.measurements import print_rows, publish
+from qpsbgd_paper.framework.networks import resnet
 from qpsbgd_paper.framework.training import fit_classifier
 from qpsbgd_runtime.unit_operations import Quantize
 
@@ -209,7 +214,38 @@ def time_rows(folder):
             yield {"batch": batch, "network": name, "microseconds": spent, "load_before": load, "calls": calls}
 
 
+def resnet_times(folder):
+    """Times of float, packed and ONNX's bits, for both ResNets, of one and two bits."""
+    for depth, bits in itertools.product((20, 32), (1, 2)):
+        torch.manual_seed(0)
+        model, files = resnet(depth).eval(), [str(folder / f"{depth}-{bits}.{end}") for end in ("float", "onnx", "net")]
+        for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+            for values in (norm.weight, norm.running_var):
+                nn.init.uniform_(values, 0.5, 1.5)  # as of trained networks, not all alike
+        made, _ = binarize(model, [torch.randn(32, 3, 32, 32)], bits=bits, solver="rounding")
+        torch.onnx.export(
+            model, torch.randn(2, 3, 32, 32), files[0], dynamo=False, input_names=["input"], dynamic_axes={"input": [0]}
+        )
+        to_onnx(made, files[1], input_shape=(3, 32, 32))
+        pack(made, files[2], input_shape=(3, 32, 32))
+        real, graph, packed = session(files[0]), session(files[1]), load_packed(files[2])
+        for batch, calls in ((1, 40), (100, 5)):
+            rows = torch.randn(batch, 3, 32, 32).numpy()
+            found = {
+                "onnxruntime, float network": partial(real.run, None, {"input": rows}),
+                "onnxruntime, bits": partial(graph.run, None, {"input": rows}),
+                "packed": partial(packed, rows),
+            }
+            yield {"depth": depth, "bits": bits, "batch": batch, "microseconds": times(found, calls)}
+
+
 def main():
+    if "--resnets" in sys.argv:
+        sys.argv.remove("--resnets")
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as temporary:
+            publish(Path(__file__).with_stem("deploy_resnets"), rows=print_rows(resnet_times(Path(temporary))))
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         torch.set_num_threads(2)

@@ -54,6 +54,23 @@ def test_a_cycle_by_hand_is_found_with_its_length():
     assert found == {"reached": 0.0, "began there": 0.0, "cycles": 1.0, "length": 2.0}
 
 
+def test_weights_chosen_by_qubos_fall_to_a_fixed_point_in_every_problem():
+    for function in theorem.FUNCTIONS:
+        for seed in range(4):
+            found = explore(n=5, m=2, function=function, seed=seed, starts=2)["weights"]
+            assert found["falls"] and found["ends"] and found["fixed"] > 0
+            if function == "linear":  # the model is the loss: the best spins are reached in one step
+                assert found["curvature"] == pytest.approx(1.0) and found["best"] == 1.0 and found["steps"] == 1
+
+
+def test_weights_chosen_by_qubos_by_hand():
+    # E = ½ (s − 3)²: from −1 the model has its lowest value at +1, where the gradient −2 points outwards.
+    spins = theorem._all_spins(1)
+    found = theorem._descended(spins, torch.ones(1, 1, 1).double(), spins - 3)
+    assert found.pop("answer").tolist() == [0, 0]
+    assert found == {"curvature": 1.0, "fixed": 1, "falls": True, "ends": True, "steps": 1, "best": 1.0}
+
+
 def test_proposition_1_holds_for_one_output_and_for_orthogonal_rows_only():
     single = explore(n=4, m=1, function="linear", seed=0, starts=2)["proposition"]
     several = explore(n=4, m=3, function="linear", seed=0, starts=2)["proposition"]
@@ -71,6 +88,7 @@ def test_the_study_runs_from_end_to_end(tmp_path):
     assert [table["title"].split(":")[0] for table in summary["tables"]] == [
         "Where a fixed point exists",
         "Problems with a fixed point",
+        "Weights chosen by QUBOs (QuboDescent)",
         "Proposition 1",
     ]
     verdicts = {claim["text"]: claim["verdict"] for claim in summary["claims"]}
