@@ -285,7 +285,7 @@ def networks(source, trials):
 
 
 ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 20, full_disks: 20}
-ATTACKS |= {networks: 1000}
+ATTACKS |= {networks: 300}
 """How many trials."""
 
 
