@@ -154,7 +154,7 @@ class PackedComposite(dimod.ComposedSampler):  # type: ignore[misc]
             **parameters: `num_reads`, `annealing_time`, `chain_strength` and `seed` instead of those given before.
 
         Raises:
-            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            BudgetSpent: The submissions would exceed `max_qpu_seconds`; nothing was sent.
             ValueError: A model is wider than the chip's largest clique.
         """
         bqms = list(bqms)

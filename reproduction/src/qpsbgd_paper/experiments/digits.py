@@ -112,5 +112,6 @@ class Digits(Comparison):
         }
         names = {row["line"]: row["label"].replace("BC ", "BinaryConnect ") for row in case["rows"]}
         (ours, line), (theirs, rival) = means["ours"], means["baseline"]
-        note = f"{names[line]} against the best baseline, {names[rival]}: {case['label']}, mean of {self.seeds} seeds."
+        seeds = f"mean of {self.seeds} seeds" if self.seeds > 1 else "one seed"
+        note = f"{names[line]} against the best baseline, {names[rival]}: {case['label']}, {seeds}."
         return {**summary, "tiles": [{"value": f"{100 * ours:.1f} vs {100 * theirs:.1f}\u00a0%", "note": note}]}

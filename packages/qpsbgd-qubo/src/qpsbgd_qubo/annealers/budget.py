@@ -68,7 +68,7 @@ class Budget:
         self._limit = limit
 
     def check(self, cost: Estimate) -> None:
-        """Raise `BudgetSpent` where a step of that cost would pass the limit."""
+        """Raise `BudgetSpent` where a step of that cost would exceed the limit."""
         self._refuse_beyond(self.ledger.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
 
     def reserve(self, seconds: Sequence[float]) -> list[Bill]:
@@ -122,7 +122,7 @@ class Budget:
         # A limit that is a multiple of the estimate must not fail by rounding.
         if self._limit is not None and spent + seconds > self._limit * (1 + 1e-9):
             raise BudgetSpent(
-                f"{what} would take {seconds:.3g} s of QPU time and pass max_qpu_seconds = {self._limit:g}, of which "
+                f"{what} would take {seconds:.3g} s of QPU time and exceed max_qpu_seconds = {self._limit:g}, of which "
                 f"{spent:.3g} are spent; {outcome}: save the run, and resume it with a larger max_qpu_seconds"
             )
 

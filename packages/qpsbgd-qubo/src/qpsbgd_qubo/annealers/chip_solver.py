@@ -72,7 +72,7 @@ class ChipSolver(ServiceSolver):
         """All reads of every column, repaired as the options say, in the order of the submissions.
 
         Raises:
-            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            BudgetSpent: The submissions would exceed `max_qpu_seconds`; nothing was sent.
             ValueError: The family is wider than the chip's largest clique.
         """
         return self.sample_all([family])[0]

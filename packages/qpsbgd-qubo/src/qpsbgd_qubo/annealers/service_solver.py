@@ -105,7 +105,7 @@ class ServiceSolver(Solver):
             resumes: an answer by the larger of the service's report and the estimate, a lost answer and every retry by
             the estimate. A checkpoint from before an interrupted step does not include that step's submissions.
         ledger: A `Ledger` or the path of one: all solvers with the same ledger, in any process, count together, and
-            each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
+            each refuses what would exceed its own `max_qpu_seconds`. None counts for this solver and its copies.
         retries: How often to send a problem again after a temporary fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
         label: Label of every problem on the service's dashboard; no part of a recording.
@@ -176,7 +176,7 @@ class ServiceSolver(Solver):
         return reads, self._used(answers)
 
     def check_budget(self, shapes: Sequence[Shape], *, steps: int = 1) -> None:
-        """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
+        """Raise `BudgetSpent` where that many steps with layers of these shapes would exceed `max_qpu_seconds`."""
         if self.max_qpu_seconds is not None:
             self._session.budget.check(self.estimate(shapes) * steps)
         elif self.charges and not self.submissions:
