@@ -1,5 +1,8 @@
+from functools import partial
+
 import pytest
 import torch
+from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
@@ -66,3 +69,37 @@ def test_a_wide_layer_is_solved_in_blocks_and_goes_on_from_their_means():
     layer(torch.randn(8, 10)).square().sum().backward()
     optimizer.step()
     assert optimizer.state[layer.weight]["step"] == 2
+
+
+@pytest.mark.parametrize("kind", [Ridge, Spins, partial(Spins, bits=2), Printed], ids=repr)
+def test_a_run_in_blocks_is_resumed_bit_for_bit(kind):
+    def made(seed):
+        torch.manual_seed(seed)
+        model = nn.Sequential(BinaryConv2d(2, 4, 3, groups=2), nn.Flatten(), BinaryLinear(36, 3, bits=2))
+        return model, QPSBGD(model, projection=kind(block=20), momentum=0.9, steps=9)
+
+    def train(model, optimizer, seeds):
+        for seed in seeds:
+            optimizer.zero_grad()
+            x = torch.randn(6, 2, 5, 5, generator=torch.Generator().manual_seed(seed))
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    model, optimizer = made(0)
+    train(model, optimizer, range(4))
+    other, resumed = made(1)
+    other.load_state_dict(model.state_dict())
+    resumed.load_state_dict(optimizer.state_dict())
+    for a, b in zip(train(model, optimizer, range(4, 9)), train(other, resumed, range(4, 9)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_rows_of_a_convolution_are_sampled_and_its_step_stays_near_that_of_all_rows():
+    steps = []
+    for rows in (None, 200):
+        torch.manual_seed(0)
+        found, _ = trained(BinaryConv2d(3, 4, 3), torch.randn(20, 3, 12, 12), projection=Ridge(rows=rows))
+        steps.append(found[0].flatten())
+    assert not torch.equal(*steps)
+    assert torch.cosine_similarity(*steps, dim=0) > 0.98

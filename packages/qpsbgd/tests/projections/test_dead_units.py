@@ -179,6 +179,27 @@ def test_a_unit_that_never_has_a_gradient_never_moves(make):
     assert not torch.equal(layer.weight, before)
 
 
+@pytest.mark.parametrize("projection", ["ridge", "polar", "spins", "printed"])
+def test_a_trained_layer_keeps_what_it_has_learnt_while_another_one_is_trained(projection):
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 8), torch.randint(0, 2, (64,))
+    first, second = BinaryLinear(8, 2), BinaryLinear(8, 2)
+    optimizer = QPSBGD([first.weight, second.weight], 0.02, projection, momentum=0.9)
+
+    def steps(weight, count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = weight * nn.functional.cross_entropy(first(x), y)
+            (loss + (1 - weight) * nn.functional.cross_entropy(second(x), y)).backward()
+            optimizer.step()
+
+    steps(0.5, 30)
+    before, other = first.weight.detach().clone(), second.weight.detach().clone()
+    steps(0.0, 30)
+    assert torch.equal(first.weight, before)
+    assert not torch.equal(second.weight, other)
+
+
 def dying(kind, projection, steps, momentum):
     """A small network, a tenth or so of whose units lose their gradient for ever after twenty steps."""
     torch.manual_seed(0)
@@ -209,3 +230,26 @@ def dying(kind, projection, steps, momentum):
 def test_steps_with_dead_units_stay_finite_and_leave_these_where_they_are(projection, kind):
     layer, dead = dying(kind, projection, 150, momentum=0.4)  # 1e-52 of their moments is left, less than a float holds
     assert torch.equal(layer.weight[1], dead)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("projection", PROJECTIONS.values(), ids=PROJECTIONS)
+def test_three_thousand_steps_with_dead_units_stay_finite(projection, kind):
+    dying(kind, projection, 3000, momentum=0.9)
+
+
+def test_a_dead_channel_of_a_depthwise_layer_does_not_make_the_polar_factor_diverge():
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryConv2d(4, 4, 3, padding=1, groups=4), nn.Flatten(), BinaryLinear(144, 3))
+    optimizer = QPSBGD(model, 0.01, "polar", momentum=0.4, real=False)
+    before = model[0].weight[0].detach().clone()
+    for step in range(150):
+        x = torch.randn(16, 4, 6, 6)
+        if step >= 20:
+            x[:, 1] = 0
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), torch.arange(16) % 3).backward()
+        optimizer.step()
+        assert all(p.isfinite().all() for p in model.parameters()), step
+    assert not torch.equal(model[0].weight[0], before)

@@ -1,5 +1,6 @@
 import copy
 import io
+import pickle
 from itertools import product
 
 import pytest
@@ -103,6 +104,19 @@ def test_two_vectors_are_the_greedy_sum_of_the_formula():
     assert len(optimizer.solutions) == 2
 
 
+def test_sparse_inputs_are_learnt():
+    torch.manual_seed(0)
+    x = (torch.rand(1000, 300) < 0.01).float()
+    targets = (x @ torch.randn(300) > 0).long()
+    layer = BinaryLinear(300, 2)
+    optimizer = QPSBGD(layer, lr=0.01, projection="spins")
+    for rows in torch.randint(0, 1000, (150, 64)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(layer(x[rows]), targets[rows]).backward()
+        optimizer.step()
+    assert (layer(x).argmax(1) == targets).float().mean() > 0.7
+
+
 @pytest.mark.parametrize(("anew", "bits"), [(True, 1), (False, 2)])
 def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exact(anew, bits, monkeypatch):
     monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
@@ -165,6 +179,35 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
     fresh.load_state_dict(state["model"])
     resumed.load_state_dict(state["optimizer"])
     assert_equal(train(model, optimizer, range(6, 25)), train(fresh, resumed, range(6, 25)))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(copied, monkeypatch):
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 0)
+    model = small_model()
+    optimizer = QPSBGD(model, projection=Spins(bits=2))
+    train(model, optimizer, range(6))
+    twin_model, twin = copied((model, optimizer))
+    assert_equal(train(model, optimizer, range(6, 25)), train(twin_model, twin, range(6, 25)))
+
+
+def test_accumulated_clipped_and_scaled_gradients_take_the_step_of_the_whole_batch():
+    plain, split, scaled = (small_model() for _ in range(3))
+    x, target = batch()
+    train(plain, QPSBGD(plain, lr=0.05, projection="spins"), [0])
+    optimizer = QPSBGD(split, lr=0.05, projection="spins")
+    for part in (slice(0, 3), slice(3, 8)):
+        ((split(x[part]) - target[part]).square().sum() / target.numel()).backward()
+    nn.utils.clip_grad_norm_(split.parameters(), 1e-3)
+    optimizer.step()
+    assert_equal(latent(split), latent(plain))
+    optimizer, scaler = QPSBGD(scaled, lr=0.05, projection="spins"), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    scaler.scale((scaled(x) - target).square().mean()).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(scaled.parameters(), 1e9)
+    scaler.step(optimizer)
+    scaler.update()
+    assert_equal(latent(scaled), latent(plain))
 
 
 def test_a_pass_that_is_never_backpropagated_leaves_no_trace():
