@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from compiled_c import built, needs_compiler, output_step, results
+from compiled_c import built, needs_compiler, output_step, ran, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, pack, to_c, to_onnx
@@ -33,6 +33,17 @@ def test_c_takes_bytes_where_the_network_begins_with_them(tmp_path):
         _, found = results(built(source), rows)
         expected = model(torch.from_numpy(rows).float()).detach().numpy()
         np.testing.assert_allclose(found * output_step(source), expected, rtol=1e-6)
+
+
+@needs_compiler
+def test_c_takes_the_integers_of_an_activation_behind_several_reshapes(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten(), QuantActivation(scale=0.25), BinaryLinear(6, 2))
+    source, inputs = to_c(model, tmp_path), torch.randint(256, (20, 6)) / 4
+    assert "const uint8_t input[NETWORK_INPUTS]" in source.files[0].read_text()
+    _, outputs = results(built(source), inputs.numpy())
+    np.testing.assert_allclose(outputs * output_step(source), model(inputs).detach().numpy(), rtol=1e-6)
+    assert ran(built(source), "", "--self-test").stdout == "self-test passed\n"
 
 
 def with_exceptions(model, inputs, *, behind=1):

@@ -13,7 +13,7 @@ from qpsbgd.deploy.c_layout import Layout, added_texts, file_names, self_test
 from qpsbgd.deploy.c_memory import Block, arrange, bytes_used
 from qpsbgd.deploy.c_passes import in_small_numbers
 from qpsbgd.deploy.c_sizes import sizes
-from qpsbgd.deploy.c_steps import STEPS, fixed_point
+from qpsbgd.deploy.c_steps import STEPS, fixed_point, input_steps
 from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import TENSOR_STEPS
 from qpsbgd.deploy.c_values import TYPES, Constants, Frame, Statements, Values, input_name, width
@@ -143,10 +143,7 @@ class _Network:
         operations = self._whole = in_small_numbers(operations, input_shape)
         self._bands = bands
         self.integer = _is_integer(operations)
-        rounded = [
-            operation.steps for operation in operations[:2] if isinstance(operation, Quantize)
-        ]  # the first that is done to inputs
-        self.steps = rounded[0] if self.integer and rounded else None
+        self.steps = input_steps(operations) if self.integer else None
         for part in sorted(bands, reverse=True):  # a part leaves the numbers before it as they are
             operations = split_into_bands(operations, walk(operations, input_shape), part)
         self._output = max(

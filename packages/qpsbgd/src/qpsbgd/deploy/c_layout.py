@@ -8,11 +8,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from qpsbgd.deploy.c_steps import fixed_point
+from qpsbgd.deploy.c_steps import fixed_point, input_steps
 from qpsbgd.deploy.c_values import float_text
 from qpsbgd_runtime.operations import Array, Operation, Reshape, Shape
 from qpsbgd_runtime.packed_model import PackedModel
-from qpsbgd_runtime.unit_operations import Quantize, Scale, per_unit
+from qpsbgd_runtime.unit_operations import Scale, per_unit
 
 Layout = Literal["plain", "arduino", "platformio", "cmake"]
 SAMPLES = 3
@@ -54,7 +54,7 @@ def self_test(operations: Sequence[Operation], shape: Shape, *, integer: bool, r
         common: `name`, `prefix`, and the C types `input` and `output`.
     """
     generator, size = np.random.default_rng(0), (SAMPLES, *shape)
-    steps = next((operation.steps for operation in operations[:2] if isinstance(operation, Quantize)), None)
+    steps = input_steps(operations)
     scale = np.float32(1)
     stored: Array
     if integer and steps is not None:

@@ -9,6 +9,7 @@ to every row of a matrix have the rows for positions and the features for channe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +20,8 @@ from qpsbgd.deploy.c_passes import EXACT, MixedPool, WholeSum
 from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_values import Frame, Statements, Values, float_text, indent, input_name, over
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
-from qpsbgd_runtime.operations import Shape
-from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
+from qpsbgd_runtime.operations import Operation, Shape
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""
@@ -223,6 +224,12 @@ def _scale(operation: Scale, frame: Frame) -> str:
     value = f"in[{before.real_place}]" if before.kind == "real" else f"(float)in[at * {before.channels} + unit]"
     loops = [over("unit", before.channels), over("at", before.positions)]
     return indent(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
+
+
+def input_steps(operations: Sequence[Operation]) -> Steps | None:
+    """What inputs count in a network of integers that begins with a Quantize; None where it begins with signs."""
+    first = next((operation for operation in operations if not isinstance(operation, ops.Reshape)), None)
+    return first.steps if isinstance(first, Quantize) else None
 
 
 def fixed_point(operation: Scale) -> tuple[int | None, float]:
