@@ -1,5 +1,6 @@
 import importlib
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,9 +58,18 @@ class Upside(Solver):
         return Exact().solve(family * -1)
 
 
-def test_the_checks_find_a_bad_solver():
+class Careless(Exact):
+    """Energies of several families are one percent off."""
+
+    def solve_all(self, families):
+        solutions = super().solve_all(families)
+        return [replace(one, energies=1.01 * one.energies) if len(solutions) > 1 else one for one in solutions]
+
+
+@pytest.mark.parametrize("solver", [Upside(), Careless()])
+def test_the_checks_find_a_bad_solver(solver):
     with pytest.raises(AssertionError):
-        check_solver(Upside())
+        check_solver(solver)
 
 
 def test_a_solver_object_is_taken_as_it_is():

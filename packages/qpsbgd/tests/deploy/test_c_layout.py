@@ -11,7 +11,7 @@ from compiled_c import COMPILERS, STRICT, built, needs_compiler, ran
 from torch import nn
 
 from qpsbgd.deploy import to_c
-from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 ARDUINO = """\
 #include <cstdio>
@@ -106,6 +106,15 @@ def test_the_self_test_names_the_first_sample_that_differs(name, network_of, tmp
     source.files[2].write_text(begin + inputs + "    {".join(rows))
     done = ran(built(source), "", "--self-test")
     assert (done.returncode, done.stdout) == (1, "self-test failed: other outputs than stored for sample 2\n")
+
+
+@needs_compiler
+def test_the_self_test_of_integers_holds_where_the_network_ends_with_a_reshape(tmp_path):
+    model = nn.Sequential(QuantActivation(), BinaryConv2d(1, 2, 2, bias=True), nn.Flatten()).eval()
+    nn.init.constant_(model[1].bias, 0.7)
+    source = to_c(model, tmp_path, input_shape=(1, 4, 4))
+    assert source.integer
+    assert ran(built(source), "", "--self-test").stdout == "self-test passed\n"
 
 
 def test_a_layout_that_is_not_known_is_refused_with_the_known_ones(tmp_path):

@@ -123,6 +123,30 @@ class Joined(nn.Module):
         return self.layer(self.third(torch.cat([y, x - y], 1)))
 
 
+class Halved(nn.Module):
+    """Half the difference of two values of 8 bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = QuantActivation(scale=0.25, signed=True), QuantActivation(scale=0.5, signed=True)
+        self.middle = nn.Sequential(BinaryLinear(6, 6, gain=0.3), QuantActivation(scale=1.0))
+        self.layer = BinaryLinear(6, 3, gain=1.0)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.layer(self.last(0.5 * (x - self.middle(x))))
+
+
+@needs_compiler
+def test_a_sum_times_a_power_of_two_is_a_whole_number_that_equals_torchs(tmp_path):
+    torch.manual_seed(0)
+    model, inputs = Halved().eval(), torch.randint(-128, 128, (64, 6)) * 0.25
+    source = to_c(model, tmp_path)
+    assert source.integer
+    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
+    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+
+
 @needs_compiler
 @pytest.mark.parametrize("flat", [False, True])
 def test_joined_values_of_8_bits_equal_torchs(flat, tmp_path):
@@ -217,6 +241,14 @@ IMAGES = {
         *(nn.Flatten(), BinaryLinear(33 * 9, 3)),
     ],
 }
+
+
+def test_shortcuts_are_added_by_bands_of_rows(tmp_path):
+    behind = [nn.MaxPool2d(14), nn.Flatten(), BinaryLinear(8, 2)]
+    model = nn.Sequential(QuantActivation(), BinaryConv2d(1, 8, 3), QuantActivation(), Block8(8, 8, 1), *behind)
+    packed = pack(model.eval(), input_shape=(1, 16, 16))
+    source = to_c(packed, tmp_path, ram=4 * to_c(packed, tmp_path).ram_bytes // 5)
+    assert any("3.activation, rows" in step.name for step in source.steps)
 
 
 @needs_compiler

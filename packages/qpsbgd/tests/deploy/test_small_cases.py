@@ -36,6 +36,15 @@ def test_ties_that_torch_rounds_to_even_numbers_are_torchs_in_rising_and_in_fall
     np.testing.assert_array_equal(packed(inputs.numpy()), model(inputs).detach().numpy())
 
 
+def test_a_tie_at_the_largest_sum_is_torchs():
+    torch.manual_seed(0)
+    norm, end = nn.BatchNorm1d(8, eps=0.0), QuantActivation(signed=True, scale=2.0)
+    norm.weight.data[::2] *= -1
+    model = nn.Sequential(QuantActivation(2, scale=1.0), BinaryLinear(1, 8, gain=1.0), norm, end).eval()
+    every = torch.arange(4.0)[:, None]
+    np.testing.assert_array_equal(pack(model)(every.numpy()), model(every).detach().numpy())
+
+
 @pytest.mark.parametrize("begin", [SignActivation, lambda: QuantActivation(2, signed=True, scale=1.0)])
 def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin):
     torch.manual_seed(0)

@@ -251,6 +251,17 @@ def test_the_share_of_flips_follows_the_wanted_one():
         assert 0.02 < sum(shares[-100 + layer :: 2]) / 50 < 0.045
 
 
+def test_a_rate_beyond_what_the_solver_can_flip_is_two_thirds_of_that():
+    after = []
+    for rate in (1.0, 24 / (1.5 * 64)):
+        layer, rows = layer_and_rows(n=64, m=8)
+        optimizer = QuboDescent(layer, rate)
+        for _ in range(3):
+            step(optimizer, layer, rows, torch.randn_like(layer.weight))
+        after.append(layer.binary_weight)
+    assert torch.equal(*after)
+
+
 def test_few_flips_are_few_from_the_first_step_on():
     """So that a trained network keeps what it knows."""
     wanted = 1e-4

@@ -106,6 +106,21 @@ def test_every_move_within_groups_gives_the_energy_of_its_spins_and_none_goes_up
             assert np.array_equal(start, kept)
 
 
+def test_only_groups_in_which_two_answers_differ_are_annealed():
+    groups = np.arange(24).reshape(8, 3)
+    problem = qubo(
+        24, groups.tolist(), [(int(group[k]), int(group[k]), float(2 - k)) for group in groups for k in range(3)]
+    )
+    prepared = SparseSearchProblem(_SparseProblem(problem).model)
+    start = np.full(24, -1, np.int8)
+    start[groups[:, 0]] = 1  # the worst of every group
+    other = start.copy()
+    other[groups[:2, :2]] = -other[groups[:2, :2]]
+    spins, _ = prepared.anneal_groups(start, across=other, hot=0.3, sweeps=20, seed=0, stop=NEVER)
+    best = np.where(np.arange(24) % 3 == 2, 1, -1)
+    assert np.array_equal(spins, np.where(np.arange(24) < 6, best, start))
+
+
 @pytest.mark.parametrize("n", [6, 9])  # dense and sparse
 def test_the_shortest_tour_is_found(n):
     problem, length = tour(n)
