@@ -1,5 +1,6 @@
 import re
 import sys
+from importlib.metadata import EntryPoint
 
 import pytest
 from rich.console import Console
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 import qpsbgd
 from qpsbgd import cli
+from qpsbgd.cli import app
 from qpsbgd.cli import solvers as listing
 from qpsbgd.cli.app import SOLVE, application
 from qpsbgd.solvers import SOLVERS
@@ -22,6 +24,17 @@ def test_solve_is_the_command_of_the_solvers_package(monkeypatch, capsys):
         cli.main()
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("usage: qpsbgd solve") and SOLVE in shown
+
+
+def test_a_package_whose_command_cannot_be_loaded_breaks_no_other(monkeypatch, capsys):
+    broken = EntryPoint("broken", "no_such_module:command", cli.COMMANDS)
+    monkeypatch.setattr(app, "entry_points", lambda group: [broken])
+    for command, code in (("solvers", 0), ("deploy", 0), ("broken", 1)):
+        monkeypatch.setattr(sys, "argv", ["qpsbgd", command, "--help"])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert left.value.code == code
+    assert "no_such_module" in capsys.readouterr().err
 
 
 @pytest.fixture

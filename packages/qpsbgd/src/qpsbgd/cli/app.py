@@ -18,8 +18,14 @@ SOLVE = "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family reco
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
 
-def application() -> typer.Typer:
-    """The library's own commands, and those of entry points."""
+OWN = ("deploy", "qpu", "solve", "solvers")
+
+
+def application(wanted: str = "") -> typer.Typer:
+    """The library's own commands, and of those of entry points the `wanted` one, or all where it is no command.
+
+    So a package whose command cannot be loaded breaks no other.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -27,7 +33,8 @@ def application() -> typer.Typer:
         help="Train neural networks with weights ±1, and solve the QUBOs behind their steps.",
     )
     app.callback(invoke_without_command=True)(_options)
-    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
+    points = sorted(entry_points(group=COMMANDS), key=lambda point: point.name)
+    for point in [] if wanted in OWN else [point for point in points if point.name == wanted] or points:
         command = point.load()
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=point.name)
@@ -56,7 +63,7 @@ def run() -> None:
 
 def _exit_code() -> int:
     try:
-        code = application()(prog_name="qpsbgd", standalone_mode=False)
+        code = application(*sys.argv[1:2])(prog_name="qpsbgd", standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()
