@@ -16,15 +16,15 @@ from qpsbgd_qubo.terminal import complain, complain_of, degrade, show_warning
 
 SOLVE = "Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
-
-
 OWN = ("deploy", "qpu", "solve", "solvers")
+"""The library's own commands."""
 
 
 def application(wanted: str = "") -> typer.Typer:
-    """The library's own commands, and of those of entry points the `wanted` one, or all where it is no command.
+    """The library's own commands and those of entry points.
 
-    So a package whose command cannot be loaded breaks no other.
+    Of the latter only the `wanted` one is loaded, so that a package whose command fails to load breaks no other; all of
+    them are where `wanted` is not a command.
     """
     app = typer.Typer(
         no_args_is_help=True,

@@ -102,7 +102,7 @@ class Step:
         """The step before any weight has flipped."""
         blocks = Blocks.of(inputs.layer, projection.block, len(inputs.grad))
         state: WeightsState = replace(inputs.state, step=inputs.state.step + 1)
-        if state.gradient is not None:
+        if state.gradient is not None:  # one of another shape is refused before it is whitened
             state.gradient = _unrounded(inputs.layer, state.gradient, inputs.grad)
         moving = bool(has_gradient(inputs))
         whitened = moving and projection.outputs and projection.curvature is None
