@@ -29,6 +29,7 @@ from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 
 mocks, dwave = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.dwave")
+leap = Lazy("qpsbgd_qubo.annealers.leap_hybrid")
 PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
 FAMILY = random_family(4, 2, 8)
 
@@ -324,9 +325,8 @@ def recorder(request, solver_of, cache, monkeypatch):
     """A function that makes a solver which records, and one that counts what was sent."""
     if request.param == "leap-hybrid":
         service = mocks.Service()
-        return lambda path: dwave.LeapHybrid(sampler=service, record=path, max_qpu_seconds=99), lambda: len(
-            service.sent
-        )
+        options = {"sampler": service, "max_qpu_seconds": 99}
+        return lambda path: leap.LeapHybrid(record=path, **options), lambda: len(service.sent)
     if request.param == "dwave":
         service = Service()
         return lambda path: solver_of(service, record=path), lambda: service.taken

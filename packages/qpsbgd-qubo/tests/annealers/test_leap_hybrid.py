@@ -14,7 +14,7 @@ from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
-mocks, leap = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.dwave")
+mocks, leap = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.leap_hybrid")
 
 pytestmark = pytest.mark.filterwarnings("ignore:solver 'leap-hybrid' is about to send")
 
@@ -99,15 +99,19 @@ def test_problems_that_were_taken_count_although_their_answer_failed():
     assert len(sampler.sent) == solver.submissions == 2
 
 
-def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
+def test_recorded_answers_are_not_bought_again(tmp_path):
     path = tmp_path / "run.hybrid"
     families = [random_family(4, 3, 8, seed=seed) for seed in range(3)]
     solver = leap.LeapHybrid(sampler=mocks.Service(), record=path)
     spins = [solver.solve(family).spins for family in families]
-    replay = Replay(path)
-    assert all(torch.equal(replay.solve(family).spins, s) for family, s in zip(families, spins, strict=True))
+    service = mocks.Service()
+    again = leap.LeapHybrid(sampler=service, record=path)
+    assert all(torch.equal(again.solve(family).spins, s) for family, s in zip(families, spins, strict=True))
+    assert not service.sent
     with pytest.raises(RecordingError, match="belongs to another problem"):
-        Replay(path).solve(families[1])
+        leap.LeapHybrid(sampler=service, record=path).solve(families[1])
+    with pytest.raises(RecordingError, match="must say with which chip"):
+        Replay(path)
 
 
 def test_other_samplers_and_a_region_for_one_are_refused():

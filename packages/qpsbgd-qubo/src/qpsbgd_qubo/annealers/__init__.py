@@ -5,6 +5,6 @@ packing, reads                columns on the cliques to submissions, and answers
 submissions, recordings       the connection, and the file that remembers what went over it
 budget, ledger                limits, and what was spent
 sqlite_file                   the files of recordings and ledgers
-service_solver                options and life of every solver here; chip_solver and hybrid_solver build on it
+service_solver                options and life of every solver here; chip_solver and leap_hybrid build on it
 dwave, virtual_qpu, replay    the solvers that `make_solver` knows
 """

@@ -1,11 +1,10 @@
-"""Families on D-Wave's service Leap: on a chip, every column on a clique of its own, or on its hybrid solver."""
+"""Families on D-Wave's service Leap: the token, and its chips, with every column on a clique of its own."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from qpsbgd_qubo.annealers.chip_solver import ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
-from qpsbgd_qubo.annealers.hybrid_solver import HybridSolver
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 
 try:
@@ -95,27 +94,6 @@ class DWave(LeapSolver, ChipSolver):
         super().__post_init__()
         if self.sampler is not None:
             Chip.of(self.sampler)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LeapHybrid(LeapSolver, HybridSolver):
-    """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
-
-    Takes the options of `HybridSolver` and of `LeapSolver`. It has not been run on the service yet, only on D-Wave's
-    own mock.
-    """
-
-    name: ClassVar[str] = "leap-hybrid"
-    sampler_kind: ClassVar[str] = "LeapHybridSampler"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        properties = getattr(self.sampler, "properties", None) or {}
-        if self.sampler is not None and "minimum_time_limit" not in properties:
-            raise TypeError(
-                f"sampler must be a LeapHybridSampler or its like, got {type(self.sampler).__name__}; for chips use "
-                "the solver 'dwave', for other samplers 'dimod'"
-            )
 
 
 def _check_token(solver: str, sampler: str) -> None:

@@ -9,19 +9,16 @@ from typing import Any, ClassVar
 from qpsbgd_qubo.annealers.budget import RecordingError
 from qpsbgd_qubo.annealers.chip_solver import DECIDING, ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
-from qpsbgd_qubo.annealers.hybrid_solver import LIMITS, HybridSolver
 from qpsbgd_qubo.annealers.recordings import Recording
-from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 from qpsbgd_qubo.annealers.submissions import Link, Live
 from qpsbgd_qubo.annealers.tiles import CliqueEmbedding
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.options import POSITIVE
 from qpsbgd_qubo.solvers import Solver
 
 
 @dataclass(frozen=True, eq=False)
 class Replay(Solver):
-    """Answers from a file that a solver's option `record` wrote, one recorded answer after the other.
+    """Answers from a file that the option `record` of 'dwave' or 'virtual-qpu' wrote, one after the other.
 
     Options and tiles are those of the recorded run. Every problem is compared with the recorded one; the first that
     differs raises a `RecordingError`.
@@ -31,22 +28,15 @@ class Replay(Solver):
     """
 
     path: str | Path
-    _inner: ServiceSolver = field(init=False, repr=False)
+    _inner: ChipSolver = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        recording = Recording(self.path)
-        header, path = recording.header, Path(self.path)
-        inner: ServiceSolver
+        header = Recording(self.path).header
         try:
-            if header["solver"] == "leap-hybrid":
-                options = {name: header[name] for name in ("time_limit", "descent")}
-                sampler = SimpleNamespace(properties=_limits(header["limits"]), parameters={})
-                inner = _HybridFromFile(**options, sampler=sampler, record=path)
-            else:
-                options = {name: header[name] for name in DECIDING}
-                chip = Chip.from_description(header["chip"])
-                sampler = SimpleNamespace(chip=chip, properties={}, parameters={})
-                inner = _ChipFromFile(**options, sampler=sampler, record=path)
+            options = {name: header[name] for name in DECIDING}
+            chip = Chip.from_description(header["chip"])
+            sampler = SimpleNamespace(chip=chip, properties={}, parameters={})
+            inner = _FromFile(**options, sampler=sampler, record=Path(self.path))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RecordingError(
                 f"{self.path} must say with which chip and options it was recorded, but does not: {error!r:.200}; use "
@@ -86,7 +76,7 @@ class Replay(Solver):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _FromFile(ServiceSolver):
+class _FromFile(ChipSolver):
     """A solver whose only link is the recording that `record` names, with a sampler that has only its properties."""
 
     name: ClassVar[str] = "replay"
@@ -100,26 +90,8 @@ class _FromFile(ServiceSolver):
         assert self.record is not None
         return Recording(self.record)
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ChipFromFile(_FromFile, ChipSolver):
     def _find_tiles(self, spins: int) -> tuple[CliqueEmbedding, ...]:
         link = self._link()
         if isinstance(link, Recording) and spins not in link.tiles:
             raise RecordingError(f"{link.path} has no layer of {spins} inputs; replay the model that was recorded")
         return super()._find_tiles(spins)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _HybridFromFile(_FromFile, HybridSolver):
-    pass
-
-
-def _limits(described: dict[str, Any]) -> dict[str, Any]:
-    """The service's limits in a header; raises where they are none."""
-    numbers = [described[name] for name in LIMITS[1:] if described.get(name) is not None]
-    for number in (*numbers, *(number for pair in described[LIMITS[0]] for number in pair)):
-        POSITIVE.checked("a limit", number)
-    if any(len(pair) != 2 for pair in described[LIMITS[0]]) or not described[LIMITS[0]]:
-        raise ValueError(f"{LIMITS[0]} must be pairs of a number of variables and seconds")
-    return dict(described)

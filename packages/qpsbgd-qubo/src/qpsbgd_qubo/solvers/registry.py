@@ -17,7 +17,7 @@ _OWN = {
     "gurobi": "solvers.external.gurobi:Gurobi",
     "dimod": "solvers.external.dimod:Dimod",
     "dwave": "annealers.dwave:DWave",
-    "leap-hybrid": "annealers.dwave:LeapHybrid",
+    "leap-hybrid": "annealers.leap_hybrid:LeapHybrid",
     "virtual-qpu": "annealers.virtual_qpu:VirtualQPU",
     "replay": "annealers.replay:Replay",
     "portfolio": "solvers.portfolio.portfolio:Portfolio",

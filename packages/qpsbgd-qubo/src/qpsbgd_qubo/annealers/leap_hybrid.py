@@ -1,14 +1,15 @@
-"""Families on a hybrid solver: all columns of all layers as one problem, whatever their width."""
+"""Families on Leap's hybrid solver: all columns of all layers as one problem, whatever their width."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
+from qpsbgd_qubo.annealers.dwave import LeapSolver
 from qpsbgd_qubo.annealers.reads import Reads
-from qpsbgd_qubo.annealers.service_solver import Owners, ServiceSolver
+from qpsbgd_qubo.annealers.service_solver import Owners
 from qpsbgd_qubo.annealers.submissions import Answer, Submission
 from qpsbgd_qubo.family import Solution
 from qpsbgd_qubo.ising import Ising
@@ -19,17 +20,21 @@ LIMITS = ("minimum_time_limit", "maximum_number_of_variables", "maximum_number_o
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HybridSolver(ServiceSolver):
-    """Solves families on a hybrid solver; what the solvers 'leap-hybrid' and 'replay' share.
+class LeapHybrid(LeapSolver):
+    """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
 
-    Takes the options of `ServiceSolver` and these. A submission takes some seconds whatever its size, so all columns
-    of all layers go together, each divided by the field that a typical spin feels, since the service minimises their
-    sum.
+    Takes the options of `LeapSolver` and these. It has not been run on the service yet, only on D-Wave's own mock.
+
+    A submission takes some seconds whatever its size, so all columns of all layers go together, each divided by the
+    field that a typical spin feels, since the service minimises their sum.
 
     Args:
         time_limit: Seconds per submission; None takes the least that the service allows for its size.
         descent: Flip single spins of the answer, until no flip lowers the energy.
     """
+
+    name: ClassVar[str] = "leap-hybrid"
+    sampler_kind: ClassVar[str] = "LeapHybridSampler"
 
     time_limit: float | None = None
     descent: bool = True
@@ -37,6 +42,12 @@ class HybridSolver(ServiceSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self, time_limit=POSITIVE_OR_NONE, descent=FLAG)
+        properties = getattr(self.sampler, "properties", None) or {}
+        if self.sampler is not None and "minimum_time_limit" not in properties:
+            raise TypeError(
+                f"sampler must be a LeapHybridSampler or its like, got {type(self.sampler).__name__}; for chips use "
+                "the solver 'dwave', for other samplers 'dimod'"
+            )
 
     def _fill(self, owners: Owners) -> list[Answer]:
         groups = self._groups([each.family.num_spins for each, _ in owners])
