@@ -65,36 +65,18 @@ def weights(projection):
 
 @dataclass(frozen=True)
 class Trial(Weights):
-    """Weights with a memory that grows as the share of flips falls, or with a power of A.
+    """Weights with a memory that grows as the share of flips falls.
 
     Args:
         turnover: The share of a new gradient in F, per share of flips.
-        power: 1/2 takes the square root of A.
     """
 
     turnover: float | None = None
-    power: float = 1.0
 
     def directions(self, inputs):
         if self.turnover is not None:
             inputs = [replace(layer, momentum=1 - min(0.5, self.turnover * layer.rate)) for layer in inputs]
         return super().directions(inputs)
-
-    def matrix(self, gram, blocks):
-        matrix = super().matrix(gram, blocks)
-        return matrix if self.power == 1 else square_root(matrix)
-
-
-def square_root(matrix, iterations=14):
-    """The square roots of matrices by Newton and Schulz, with a mean diagonal of 1."""
-    one = torch.eye(matrix.shape[-1]).to(matrix)
-    norm = torch.linalg.matrix_norm(matrix)[:, None, None]
-    root, inverse = matrix / norm, one.expand_as(matrix)
-    for _ in range(iterations):
-        factor = 1.5 * one - 0.5 * inverse @ root
-        root, inverse = root @ factor, factor @ inverse
-    root = (root + root.mT) / 2
-    return root / root.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
 
 
 def at_default_rate(projection, model, steps, lr):
@@ -111,10 +93,11 @@ METHODS = {
     **{name: ([1.0], partial(at_default_rate, p)) for name, p in PROJECTIONS.items() if name not in ("ridge", "polar")},
     "spins": ([1.0], partial(at_default_rate, "spins")),
     "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
-    **{f"qubo, turnover {t:g}": (SHARES, weights(Trial(turnover=t))) for t in (0.125, 0.25, 0.5, 1.0, 2.0)},
-    **{f"qubo, root, turnover {t:g}": (SHARES, weights(Trial(turnover=t, power=0.5))) for t in (0.25, 0.5, 1.0)},
-    "qubo, root": (SHARES, weights(Trial(power=0.5))),
-    "qubo, delta 0.3": (SHARES, weights(Trial(delta=0.3))),
+    **{
+        f"qubo, turnover {t}, delta {d:g}": (SHARES, weights(Trial(turnover=t, delta=d)))
+        for t in (None, 0.25, 0.5, 1.0)
+        for d in (0.0, 0.3, 1.0)
+    },
     "qubo, memory 0.995": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.995, real=True)),
     "qubo, gradients": (SHARES, weights(Weights(outputs=False))),
     "qubo-signs": (SHARES, weights(Uncoupled())),

@@ -10,6 +10,7 @@ from qpsbgd.optim import cuda_graph, functional
 from qpsbgd.projections import Polar, Printed, Ridge, Spins
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.system import inverse
+from qpsbgd.projections.weights import Weights
 from qpsbgd.solvers import make_solver
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
@@ -60,6 +61,7 @@ OPTIONS = {
     "often renewed": {"projection": Spins(refresh=7)},
     "polar": {"projection": Polar()},
     "spins near polar": {"projection": Spins(target="polar")},
+    "weights": {"projection": Weights(), "lr": 0.02, "momentum": 0.998, "clip": None, "relative": False},
 }
 
 
@@ -67,7 +69,7 @@ OPTIONS = {
 def test_a_graphed_run_equals_one_that_launches_one_by_one(name):
     graphed, optimizer = run(60, graphs=True, **OPTIONS[name])
     plain, _ = run(60, graphs=False, **OPTIONS[name])
-    assert len(optimizer._graphs) == (1 if name == "polar" else 2)  # with and without new moments
+    assert len(optimizer._graphs) == (1 if name in ("polar", "weights") else 2)  # with and without new moments
     assert_equal(graphed, plain)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch import nn
 
 from qpsbgd import QPSBGD, QuboDescent
 from qpsbgd.nn import BinaryConv1d, BinaryLinear
-from qpsbgd.projections.weights import Weights
+from qpsbgd.projections.protocol import LayerInputs
+from qpsbgd.projections.weights import Weights, WeightsState
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import BudgetSpent
@@ -112,7 +114,7 @@ def whitened(gradients):
     size = None
     for number, gradient in enumerate(gradients, 1):
         square = gradient.square().mean()
-        size = square if size is None else 0.98 * size + 0.02 * square
+        size = square if size is None else 0.8 * size + 0.2 * square
         scaled = gradient / size.sqrt()
         if number == 1:
             moments = torch.eye(len(gradient), dtype=gradient.dtype)
@@ -170,6 +172,23 @@ def test_many_output_units_are_whitened_in_equal_pieces(monkeypatch):
         moments = torch.eye(3, dtype=raw.dtype) * 5 / 6 + raw @ raw.T / (size**2 * 7 * 6)
         values, vectors = torch.linalg.eigh(moments + 0.1 * moments.trace() / 3 * torch.eye(3, dtype=raw.dtype))
         torch.testing.assert_close(piece, vectors * values.rsqrt() @ vectors.T @ raw / size)
+
+
+def test_rates_and_counts_may_be_tensors_as_in_a_cuda_graph():
+    torch.manual_seed(0)
+    layer, rows = BinaryLinear(12, 6), torch.randn(40, 12)
+    optimizer = QuboDescent(layer, 0.1)
+    for _ in range(7):
+        step(optimizer, layer, rows, torch.randn(6, 12))
+    projection, state = Weights(), WeightsState.restored(optimizer.state[layer.weight])
+    ends = []
+    for wrap in (float, lambda number: torch.tensor(float(number), dtype=torch.float64)):
+        given = replace(state, step=wrap(state.step))
+        inputs = LayerInputs(layer, torch.full((6, 12), 0.3).tril(), None, 0.998, given, rate=wrap(0.1))
+        ends.append(projection.directions([inputs])[0])
+    assert ends[0].values.any()
+    torch.testing.assert_close(ends[0].values, ends[1].values, rtol=0, atol=0)
+    torch.testing.assert_close(ends[0].state.tensors(), ends[1].state.tensors(), rtol=0, atol=0)
 
 
 class Worst(Solver):

@@ -35,7 +35,7 @@ class GraphedSteps:
     def step(self, updates: Sequence[LayerUpdate], *, before: Callable[[], None] = lambda: None) -> list[Direction]:
         """The step of `qpsbgd`; `before` is as there."""
         one_device = len({update.weight.device for update in updates}) == 1
-        if not one_device or not all(_capturable(update) for update in updates):
+        if not one_device or not all(_capturable(update) for update in updates) or not _all_move(updates):
             return qpsbgd(updates, before=before)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
@@ -63,6 +63,14 @@ def _capturable(update: LayerUpdate) -> bool:
     return inputs.record is None or renewed
 
 
+def _all_move(updates: Sequence[LayerUpdate]) -> bool:
+    """Whether all layers whose directions are whole steps have a rate and a gradient."""
+    whole = [update.inputs for update in updates if update.projection.capabilities.takes_rate]
+    if not all(inputs.rate > 0 for inputs in whole):
+        return False
+    return not whole or bool(torch.stack(torch._foreach_norm([inputs.grad for inputs in whole], torch.inf)).all())
+
+
 def _signature(update: LayerUpdate) -> tuple[object, ...]:
     """A key that is equal where a graph can be used again; learning rates, gradients and moments are not part of it."""
     inputs = update.inputs
@@ -78,9 +86,11 @@ def _inputs_of(updates: Sequence[LayerUpdate]) -> list[Tensor]:
 
 
 def _numbers(updates: Sequence[LayerUpdate]) -> list[float]:
-    """The learning rates, and how often every Q̄ was renewed."""
-    rates = [float(update.lr) for update in updates]
-    return rates + [float(getattr(update.inputs.state, "refreshes", 0)) for update in updates]
+    """The learning rates, those that projections are given, the steps made, and how often every Q̄ was renewed."""
+    inputs = [update.inputs for update in updates]
+    numbers = [float(update.lr) for update in updates] + [each.rate for each in inputs]
+    numbers += [float(each.state.step) for each in inputs]
+    return numbers + [float(getattr(each.state, "refreshes", 0)) for each in inputs]
 
 
 class _Graph:
@@ -89,16 +99,16 @@ class _Graph:
     def __init__(self, updates: Sequence[LayerUpdate], pool: Any) -> None:
         device = updates[0].weight.device
         self._given = [tensor.clone() for tensor in _inputs_of(updates)]
-        self._numbers = torch.zeros(2 * len(updates), dtype=torch.float64, device=device)
+        self._numbers = torch.zeros(4 * len(updates), dtype=torch.float64, device=device)
         self._updates = []
         grads, sums = self._given[: len(updates)], iter(self._given[len(updates) :])
-        rates, refreshes = self._numbers.chunk(2)
-        for update, grad, rate, count in zip(updates, grads, rates.unbind(), refreshes.unbind(), strict=True):
-            record, state = update.inputs.record, replace(update.inputs.state)
+        numbers = self._numbers.reshape(4, -1).mT
+        for update, grad, (lr, rate, step, count) in zip(updates, grads, numbers, strict=True):
+            record, state = update.inputs.record, replace(update.inputs.state, step=step)
             if isinstance(record, LayerMoments):
                 record, state.refreshes = LayerMoments(next(sums), record.rows), count
-            inputs = replace(update.inputs, grad=grad, record=record, state=state)
-            self._updates.append(replace(update, inputs=inputs, lr=rate))
+            inputs = replace(update.inputs, grad=grad, record=record, state=state, rate=rate)
+            self._updates.append(replace(update, inputs=inputs, lr=lr))
         kept = [tensor for update in updates for tensor in update.inputs.state.tensors()]
         changed = [*(update.weight for update in updates), *kept]
         before = [tensor.clone() for tensor in changed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,6 +51,9 @@ FIRST_FLIPS = 4.0
 fewer are worse on ten layers."""
 NEW_OUTPUTS = 0.02
 """Share of a new gradient in L, whose mean covers 50 steps."""
+NEW_SIZE = 0.2
+"""Share of a new gradient in the running size that gradients are divided by: it follows within 5 steps, because they
+shrink fast at the start of training."""
 FIRST_OUTPUTS = 5
 """Steps that the identity counts for in L at the start: the moments of one batch have few directions, and whitened by
 them a last phase of few steps loses what training had found."""
@@ -79,7 +83,8 @@ class Step:
     Attributes:
         weight: The latent weights, of which only the signs mean anything.
         start: Their signs w₀; `spins` are those after the step, and `slopes` F / c.
-        wanted: The share of the weights that is to flip; none does where it is zero.
+        wanted: The share of the weights that is to flip; in a CUDA graph a tensor.
+        moves: Whether any weight may flip: at a rate of zero and without a gradient none does.
         after: F / c after the flips, where the search knows it.
         at: The weights in the windows.
     """
@@ -91,7 +96,8 @@ class Step:
     start: Tensor
     spins: Tensor
     slopes: Tensor
-    wanted: float
+    wanted: Any
+    moves: bool
     steered: bool
     after: Tensor | None = None
     solutions: list[Solution] = field(default_factory=list)
@@ -104,7 +110,8 @@ class Step:
         state: WeightsState = replace(inputs.state, step=inputs.state.step + 1)
         if state.gradient is not None:  # one of another shape is refused before it is whitened
             state.gradient = _unrounded(inputs.layer, state.gradient, inputs.grad)
-        moving = bool(has_gradient(inputs))
+        graphed = isinstance(inputs.rate, Tensor)  # graphs are replayed where all layers have a rate and a gradient
+        moving = graphed or bool(has_gradient(inputs))
         whitened = moving and projection.outputs and projection.curvature is None
         grad = _whitened(inputs, state) if whitened else inputs.grad
         state.gradient = _mean(inputs.layer, state.gradient, grad, inputs.momentum, state.step)
@@ -119,17 +126,17 @@ class Step:
         weight: Any = inputs.layer.weight.detach()
         weight = weight if inputs.shards is None else weight.to_local()
         start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
-        wanted = min(inputs.rate, projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
-        if not moving:
-            wanted = 0.0
+        wanted = _clamped(inputs.rate, most=projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
+        moves = graphed or (moving and wanted > 0)
         gradient = blocks.weights(state.gradient)
         if projection.curvature is not None:
             size = state.gram.diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
             state.curvature = projection.curvature * inputs.layer.gain**2 * size * (1 + projection.delta)
-        elif state.curvature is None and wanted:
+        elif state.curvature is None and moves:
             state.curvature = _first_curvature(inputs, start * gradient, state.matrix, wanted)
-        slopes = (gradient / state.curvature if wanted else gradient).contiguous()
-        return cls(inputs, weight, blocks, state, start, start.clone(), slopes, wanted, projection.curvature is None)
+        slopes = (gradient / state.curvature if moves else gradient).contiguous()
+        steered = projection.curvature is None
+        return cls(inputs, weight, blocks, state, start, start.clone(), slopes, wanted, moves, steered)
 
     @property
     def matrix(self) -> Tensor:
@@ -200,17 +207,17 @@ class Step:
         flipped = self.blocks.merged(self.spins != self.start, self.weight)
         state = self.state
         gradient: Any = state.gradient
-        if self.wanted:
+        if self.moves:
             after = self.after
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
             gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
         state.gradient = _rounded(gradient, state.step)
-        if self.wanted and self.steered:
-            counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())])
+        if self.moves and self.steered:
+            counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())]).double()
             if self.inputs.shards is not None:
                 counts = self.inputs.shards.all_gather(counts).sum(0)
-            ratio = counts[0] / (self.wanted * counts[1])
+            ratio = (counts[0] / (self.wanted * counts[1])).to(state.curvature)
             state.curvature = state.curvature * ratio.clamp(1 / FARTHEST, FARTHEST) ** STEERING
         away = torch.where(self.weight == 0, torch.finfo(self.weight.dtype).tiny, 2 * self.weight)  # sign(0) is +1
         figures = partial(self._figures, flipped)
@@ -298,15 +305,27 @@ class Weights(Projection):
         shapes = super().family_shapes(layer)
         return shapes if self.window is None else [(min(self.window, n), m) for n, m in shapes]
 
+    def capturable(self, grad: Tensor, state: WeightsState) -> bool:
+        """With the default descent, once a few steps have been made."""
+        known = (state.gram, state.matrix, state.curvature, state.root)
+        if not self.descends or not self.outputs or not all(isinstance(part, Tensor) for part in known):
+            return False
+        return tensor_descent.triton_kernels(grad, state.gram.shape[-1]) is not None
+
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """2 Ω where a weight flips, and zero elsewhere."""
         steps = [self.step.of(self, layer) for layer in inputs]
-        self.solve([step for step in steps if step.wanted > 0 and step.spins.numel()])
+        self.solve([step for step in steps if step.moves and step.spins.numel()])
         return [step.direction() for step in steps]
+
+    @property
+    def descends(self) -> bool:
+        """Whether all weights are searched from where they stand."""
+        return self.window is None and isinstance(self.solver, Descent) and self.solver.warm
 
     def solve(self, moving: Sequence[Step]) -> None:
         """Set the spins of these steps."""
-        if self.window is None and isinstance(self.solver, Descent) and self.solver.warm:
+        if self.descends:
             for step in moving:
                 step.descend(self.solver)
         else:
@@ -352,11 +371,11 @@ def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
     largest = binary_size(rows)
     rows = rows / largest
     squares = rows.double().square().mean() * largest.double().square()
-    state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_OUTPUTS)
+    state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_SIZE)
     rows = rows * (largest / state.size.sqrt()).to(rows)
     moments = rows @ rows.mT / rows.shape[-1]
     outputs = torch.eye(rows.shape[-2]).to(moments).expand_as(moments) if state.outputs is None else state.outputs
-    state.outputs = torch.lerp(outputs, moments, max(NEW_OUTPUTS, 1 / (state.step + FIRST_OUTPUTS)))
+    state.outputs = _lerp(outputs, moments, _clamped(1 / (state.step + FIRST_OUTPUTS), least=NEW_OUTPUTS))
     if state.root is None or inputs.record is not None:
         values, vectors = torch.linalg.eigh(state.outputs.double())
         values = values.clamp(min=0)
@@ -371,24 +390,39 @@ def _divisor(units: int) -> int:
     return next(count for count in range(max(1, fewest), units + 1) if units % count == 0)
 
 
-def _rounded(mean: Tensor, step: int) -> Tensor:
+def _rounded(mean: Tensor, step: Any) -> Tensor:
     """F in bfloat16, up or down at random, or small changes would get lost; in double precision as it is.
 
-    The same numbers in every run, and for all output units, so that shards do as a whole layer does.
+    The same numbers in every run, on every device, and for all output units, so that shards do as a whole layer does.
     """
     if mean.dtype != torch.float32:
         return mean
-    generator = torch.Generator(mean.device).manual_seed(step)
-    # the part of a float that bfloat16 does not have
-    below = torch.randint(2**16, mean.shape[1:], generator=generator, dtype=torch.int32, device=mean.device)
+    place = torch.arange(mean[0].numel(), device=mean.device).reshape(mean.shape[1:])
+    step = step.long() if isinstance(step, Tensor) else step
+    mixed = (place * 0x9E3779B1 + step * 0x85EBCA77) & 0xFFFFFFFF
+    for factor in (0x7FEB352D, 0x846CA68B):
+        mixed = ((mixed ^ (mixed >> 16)) * factor) & 0xFFFFFFFF
+    below = (mixed >> 16).int()  # the part of a float that bfloat16 does not have
     return ((mean.view(torch.int32) + below) & ~0xFFFF).view(torch.float32).bfloat16()
 
 
-def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, count: int) -> Tensor:
+def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, count: Any) -> Tensor:
     """The running mean after `count` values, the first ones not damped."""
     if last is None:
         return new.clone()
-    return torch.lerp(_unrounded(layer, last, new), new, (1 - memory) / (1 - memory**count))
+    return _lerp(_unrounded(layer, last, new), new, (1 - memory) / (1 - memory**count))
+
+
+def _lerp(last: Tensor, new: Tensor, share: Any) -> Tensor:
+    """The mean of both with this share of the new one, a number or in a CUDA graph a tensor."""
+    return torch.lerp(last, new, share.to(new) if isinstance(share, Tensor) else share)
+
+
+def _clamped(value: Any, *, least: float | None = None, most: float | None = None) -> Any:
+    """A number within bounds; a tensor in a CUDA graph."""
+    if isinstance(value, Tensor):
+        return value.clamp(least, most)
+    return min(value if least is None else max(value, least), math.inf if most is None else most)
 
 
 def _unrounded(layer: BinaryLayer, kept: Tensor, new: Tensor) -> Tensor:
