@@ -182,7 +182,7 @@ def test_rates_and_counts_may_be_tensors_as_in_a_cuda_graph():
         step(optimizer, layer, rows, torch.randn(6, 12))
     projection, state = Weights(), WeightsState.restored(optimizer.state[layer.weight])
     ends = []
-    for wrap in (float, lambda number: torch.tensor(float(number), dtype=torch.float64)):
+    for wrap in (lambda number: number, lambda number: torch.tensor(number, dtype=torch.float64)):
         given = replace(state, step=wrap(state.step))
         inputs = LayerInputs(layer, torch.full((6, 12), 0.3).tril(), None, 0.998, given, rate=wrap(0.1))
         ends.append(projection.directions([inputs])[0])
