@@ -184,7 +184,7 @@ def test_rates_and_counts_may_be_tensors_as_in_a_cuda_graph():
     ends = []
     for wrap in (lambda number: number, lambda number: torch.tensor(number, dtype=torch.float64)):
         given = replace(state, step=wrap(state.step))
-        inputs = LayerInputs(layer, torch.full((6, 12), 0.3).tril(), None, 0.998, given, rate=wrap(0.1))
+        inputs = LayerInputs(layer, 9 * layer.binary_weight.tril(), None, 0.5, given, rate=wrap(0.1))
         ends.append(projection.directions([inputs])[0])
     assert ends[0].values.any()
     torch.testing.assert_close(ends[0].values, ends[1].values, rtol=0, atol=0)
