@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from qpsbgd.optim.minimize import minimize
+from qpsbgd.analysis import minimize
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework.methods import chosen_solver
 from qpsbgd_paper.framework.paid import keeping_answers

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qpsbgd.analysis.minimize import minimize
     from qpsbgd.analysis.monitor import Monitor
     from qpsbgd.binarization import binarize
     from qpsbgd.nn import summary
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         real_optimizer,
         recommend,
     )
-    from qpsbgd.optim.minimize import minimize
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ def __getattr__(name: str) -> Any:
             "load": "qpsbgd.nn.saving",
             "binarize": "qpsbgd.binarization",
             "Monitor": "qpsbgd.analysis.monitor",
+            "minimize": "qpsbgd.analysis",
         }
         return getattr(import_module(homes.get(name, "qpsbgd.optim")), name)
     if name in _PACKAGES:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qpsbgd.analysis import minimize
 from qpsbgd.nn import sign
-from qpsbgd.optim import minimize
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series

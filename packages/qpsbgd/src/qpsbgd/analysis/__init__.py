@@ -1,4 +1,4 @@
-"""The paper's theory as tools for a trained or training model: full-batch gradients, fixed points, directions."""
+"""The paper's theory as tools: full-batch gradients, fixed points and directions of a model, P-SBGD on any function."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from qpsbgd.analysis.minimize import Minimum, minimize
 from qpsbgd.analysis.monitor import Observation
 from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import BinaryLayer
@@ -17,7 +18,17 @@ from qpsbgd.nn.contexts import evaluation_mode, temporary_attributes
 from qpsbgd.nn.tape import LayerRecord, record_rows
 from qpsbgd.solvers import Solver, make_solver
 
-__all__ = ["DirectionTest", "FixedPoints", "FullBatch", "Observation", "direction_test", "fixed_points", "full_batch"]
+__all__ = [
+    "DirectionTest",
+    "FixedPoints",
+    "FullBatch",
+    "Minimum",
+    "Observation",
+    "direction_test",
+    "fixed_points",
+    "full_batch",
+    "minimize",
+]
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
