@@ -163,7 +163,7 @@ def test_wide_rows_are_read_a_few_at_a_time(rows, parts, shapes, monkeypatch):
         return optimizer.state[layer.weight]["gram"]
 
     whole = system_after_a_step()
-    monkeypatch.setattr("qpsbgd.optim.recorder._READ_AT_ONCE", 36 * 3 + 35)
+    monkeypatch.setattr("qpsbgd.nn.tape._READ_AT_ONCE", 36 * 3 + 35)
     torch.testing.assert_close(system_after_a_step(), whole)
     assert shapes == [(count, 36) for count in (sum(parts), *parts)]
 

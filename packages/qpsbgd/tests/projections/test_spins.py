@@ -298,5 +298,5 @@ def test_what_a_descent_left_is_forgotten_when_another_solver_takes_over(monkeyp
     assert not {"spins", "signs", "coupling_fields"} & optimizer.state[model[0].weight].keys()
     optimizer.solver = make_solver("descent", warm=True)
     train(model, optimizer, [11])
-    state = optimizer._state_of(model[0], optimizer.param_groups[0]["projection"])
-    torch.testing.assert_close(state.coupling_fields, state.spins @ state.couplings)
+    state, couplings = optimizer.state[model[0].weight], optimizer._derived[model[0]]["couplings"]
+    torch.testing.assert_close(state["coupling_fields"], state["spins"] @ couplings)

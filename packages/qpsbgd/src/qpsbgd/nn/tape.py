@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,11 @@ from qpsbgd.nn.contexts import temporary_attributes
 
 if TYPE_CHECKING:
     from qpsbgd.nn.layers import BinaryLayer
+
+
+_READ_AT_ONCE = 2**20
+"""Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
+4,608 inputs are 36. Larger parts raise the peak memory in reproduction/benchmarks/training/step_cost.py."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,19 +90,19 @@ class MomentTape(_Recording):
         most: int | None = None,
         *,
         wanted: bool = True,
-        at_once: int | None = None,  # rows that are read together for their moments, which bounds the memory for rows
         sharded: bool = False,
     ) -> None:
         super().__init__(most, wanted)
-        self._moments, self._at_once, self.sharded = moments, at_once, sharded
+        self._moments, self.sharded = moments, sharded
         self._recorded: LayerMoments | None = None
 
     @torch.no_grad()
     def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], None]:
         rows, at = self._rows_used(layer, output)
         parts: Sequence[Tensor | None] = [at]
-        if self._at_once is not None and rows > self._at_once:
-            parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
+        at_once = max(1, _READ_AT_ONCE // (layer.groups * math.prod(layer.weight.shape[1:])))
+        if rows > at_once:
+            parts = torch.split(torch.arange(rows, device=x.device) if at is None else at, at_once)
         first, *others = parts
         sums = self._moments(layer.input_rows(x, first).detach())
         for part in others:

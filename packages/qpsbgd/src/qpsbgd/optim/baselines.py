@@ -12,11 +12,12 @@ from torch._compile import _disable_dynamo
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
-from qpsbgd.optim.parameters import Layers, param_groups
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.recommend import WARMUP, Network
+from qpsbgd.optim.recommend import WARMUP
 from qpsbgd.optim.updates import Update, base_optimizer, kept_dtype, proximal_step
 from qpsbgd.parallel.shards import is_sharded, local
+from qpsbgd.projections.protocol import check_fits
 from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
@@ -32,12 +33,6 @@ class DescentOptimizer(BinaryOptimizer):
     """A step of a base optimiser in at least single precision, then a proximal map, as PARQ has it."""
 
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
-
-    def __init__(
-        self, params: Layers, options: Mapping[str, Any], real: Real, rate_factor: float | None = None
-    ) -> None:
-        groups = param_groups(params)
-        super().__init__(groups, Network.of(groups), options, real, rate_factor=rate_factor)
 
     def _state_names(self) -> Set[str]:
         return self.state_names
@@ -66,7 +61,9 @@ class DescentOptimizer(BinaryOptimizer):
         else:
             self._check_gradients()
         for weight in moving:
-            self._check_kept(weight)
+            for value in self.state[weight].values():
+                if isinstance(value, Tensor) and value.ndim:
+                    check_fits(self._layers[weight], value, weight.to(kept_dtype(weight)))
 
     @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:

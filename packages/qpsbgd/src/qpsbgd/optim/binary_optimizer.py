@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -14,12 +14,11 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.functional import schedule
-from qpsbgd.optim.parameters import NO_LAYER, ParameterSplit, check_weights
+from qpsbgd.optim.parameters import NO_LAYER, Layers, ParameterSplit, check_weights, param_groups
 from qpsbgd.optim.real_part import Real, RealGroups
 from qpsbgd.optim.recommend import WARMUP, Network
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import local, saved_tensors
-from qpsbgd.projections.protocol import check_fits
 from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE, POSITIVE_OR_NONE
 
 _CHECKS: Mapping[str, Any] = MappingProxyType(
@@ -56,17 +55,16 @@ class BinaryOptimizer(Optimizer):
 
     def __init__(
         self,
-        groups: Sequence[dict[str, Any]],
-        network: Network,  # the network in these groups
+        params: Layers,
         options: Mapping[str, Any],  # those that are None get the defaults of the network
         real: Real,
-        *,
         rate_factor: float | None = None,  # that of the default rate; None where there is no default rate
-        given: Collection[str] | None = None,  # the options that the user gave, if others are not None, too
     ) -> None:
+        groups = param_groups(params)
+        network = Network.of(groups)
         # Torch's constructor calls add_param_group, which needs these.
         self._layers: dict[Tensor, BinaryLayer] = {}
-        self._given = {name for name, value in options.items() if value is not None} if given is None else set(given)
+        self._given = {name for name, value in options.items() if value is not None}
         needs_depth = options["lr"] is None or any(layer.scale is not None for layer in network.layers)
         depth_factor = network.scale_rate_factor if needs_depth else 1.0
         self._real = RealGroups(real, norms=bool(network.norm_vectors), depth_factor=depth_factor)
@@ -97,16 +95,16 @@ class BinaryOptimizer(Optimizer):
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
         options = {name: _python_number(value) for name, value in param_group.items() if name != "params"}
         members = ParameterSplit.of(param_group["params"])
-        real, real_options = self._real.take(members, options, self.defaults)
-        if not members.layers and not real:
+        part = self._real.take(members, options, self.defaults)
+        if not members.layers and part is None:
             raise ValueError(NO_LAYER)
         if members.layers:
-            options = self._checked(members.layers, options)
-        if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(real):
+            options = self._group_options(members.layers, options)
+        claimed = {p for group in self.param_groups for p in group["params"]}
+        if part is not None and not claimed.isdisjoint(part.optimizer.param_groups[0]["params"]):
             raise ValueError("some parameters appear in more than one parameter group")
-        part = self._real.part(members.named(real), real_options) if real else None
         if members.layers:
-            weights = members.named([layer.weight for layer in members.layers])
+            weights = members.with_names([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
                 self._layers[layer.weight] = layer
@@ -118,7 +116,7 @@ class BinaryOptimizer(Optimizer):
             self.param_groups += part.optimizer.param_groups
             self.state.update(part.optimizer.state)  # most keep nothing at the beginning
 
-    def _checked(self, layers: Sequence[BinaryLayer], options: dict[str, Any]) -> dict[str, Any]:
+    def _group_options(self, layers: Sequence[BinaryLayer], options: dict[str, Any]) -> dict[str, Any]:
         """The options of a new group, with those that follow from them, if these layers can be trained so."""
         options = self._complete(options)
         if unknown := sorted(set(options) - set(self.defaults)):
@@ -220,13 +218,6 @@ class BinaryOptimizer(Optimizer):
         of = ", ".join(str(self._layers[p]) for p in gradients if p in self._layers) or shapes
         raise ValueError(f"the gradient of {of} holds NaN or infinite values; nothing was changed")
 
-    def _check_kept(self, weight: Tensor) -> None:
-        """Raise RuntimeError where what is kept of a weight, at least in single precision, does not fit it."""
-        like = weight.to(torch.promote_types(weight.dtype, torch.float32))
-        for value in self.state[weight].values():
-            if isinstance(value, Tensor) and value.ndim:
-                check_fits(self._layers[weight], value, like)
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state, as if training had never stopped."""
         state_dict = self._check_state(state_dict)
@@ -272,8 +263,8 @@ class BinaryOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         # Torch copies and pickles only what it knows.
-        ours = {name: vars(self)[name] for name in ("_real", "_given")}
-        return {**super().__getstate__(), **ours, "_layers": list(self._layers.values())}
+        layers = list(self._layers.values())
+        return {**super().__getstate__(), "_real": self._real, "_given": self._given, "_layers": layers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         layers = state.pop("_layers", None)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qpsbgd.nn.tape import LayerMoments
+from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.projections import Direction
 
@@ -57,10 +57,7 @@ def _capturable(update: LayerUpdate) -> bool:
     inputs = update.inputs
     if not update.weight.is_cuda or inputs.state.gradient is None or inputs.shards is not None:
         return False
-    if not update.projection.capturable(inputs.grad, inputs.state):
-        return False
-    renewed = isinstance(inputs.record, LayerMoments) and update.projection.asynchronous(inputs.grad)
-    return inputs.record is None or renewed
+    return not isinstance(inputs.record, LayerRecord) and update.projection.capturable(inputs)
 
 
 def _all_move(updates: Sequence[LayerUpdate]) -> bool:

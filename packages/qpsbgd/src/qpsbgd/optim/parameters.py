@@ -71,7 +71,7 @@ class ParameterSplit:
             inside.pop(known, None)
         return cls(layers, given, inside, names)
 
-    def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
+    def with_names(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
         return [(self.names[p], p) if p in self.names else p for p in parameters]
 

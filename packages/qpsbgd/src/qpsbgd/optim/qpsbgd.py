@@ -13,14 +13,13 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.optim.parameters import Layers, param_groups
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import RATE, Network, Recommendation, momentum_of
-from qpsbgd.optim.recorder import make_tape
 from qpsbgd.parallel.distributed_solver import check_serves_shards, with_distributed_solver
 from qpsbgd.parallel.ranks import Record, gather_records
 from qpsbgd.parallel.shards import distribute_saved, is_sharded, local
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, LayerState, Projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -83,23 +82,22 @@ class QPSBGD(BinaryOptimizer):
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
-        groups = param_groups(params)
-        network = Network.of(groups)
-        self._recommended = network.recommendation(steps)
-        chosen = _chosen_projection(projection, solver, self._recommended.projection)
-        options = {
-            "lr": lr,
-            "projection": chosen,
-            "momentum": momentum_of(chosen, steps) if momentum is None else momentum,
-            "clip": _usual_clip(relative=lr is None or relative is True) if clip == "auto" else clip,
-            "steps": steps,
-            "warmup": warmup,
-            "relative": relative,
-        }
-        arguments = {"lr": lr, "projection": projection or solver, "momentum": momentum, "warmup": warmup}
-        arguments |= {"relative": relative, "clip": None if clip == "auto" else "given"}
-        given = {name for name, value in arguments.items() if value is not None}
-        super().__init__(groups, network, options, real, rate_factor=RATE, given=given)
+        options = {"lr": lr, "projection": _chosen_projection(projection, solver), "momentum": momentum, "clip": clip}
+        super().__init__(params, {**options, "steps": steps, "warmup": warmup, "relative": relative}, real, RATE)
+
+    def _defaults(self, options: Mapping[str, Any], network: Network, rate_factor: float | None) -> dict[str, Any]:
+        options, recommended = dict(options), network.recommendation(options["steps"])
+        self._recommended = recommended
+        chosen = options["projection"] or recommended.projection
+        options["projection"] = chosen = chosen.with_network_default(recommended.projection)
+        if options["momentum"] is None:
+            options["momentum"] = momentum_of(chosen, options["steps"])
+        if options["clip"] == "auto":
+            options["clip"] = _usual_clip(relative=options["lr"] is None or options["relative"] is True)
+            self._given.remove("clip")
+        else:
+            self._given.add("clip")  # None, too, is a choice
+        return super()._defaults(options, network, rate_factor)
 
     def _complete(self, options: dict[str, Any]) -> dict[str, Any]:
         options = super()._complete(options)
@@ -191,12 +189,11 @@ class QPSBGD(BinaryOptimizer):
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
     ) -> list[LayerUpdate]:
         """The updates of the layers that can take part in this step."""
-        projections = {(id(own), sharded): own for own in self._projections() for sharded in (False, True)}
-        if self._ranks.size > 1:
-            projections = {
-                key: with_distributed_solver(projection, self._ranks, sharded=key[1])
-                for key, projection in projections.items()
-            }
+        projections = {
+            (id(projection), sharded): with_distributed_solver(projection, self._ranks, sharded=sharded)
+            for projection in self._projections()
+            for sharded in (False, True)
+        }
         updates = [
             LayerUpdate(
                 local(layer.weight.detach()),
@@ -214,8 +211,8 @@ class QPSBGD(BinaryOptimizer):
         self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
         for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
-            if saved := state.held(derived=False):
-                self.state[layer.weight], self._derived[layer] = saved, state.held(derived=True)
+            if saved := state.entries(derived=False):
+                self.state[layer.weight], self._derived[layer] = saved, state.entries(derived=True)
             self._tapes[layer].wanted = update.projection.records_at(state.step)
             for observer in self.observers:
                 observer(layer, direction.figures())
@@ -229,13 +226,9 @@ class QPSBGD(BinaryOptimizer):
         if isinstance(record, LayerRecord) and group["projection"].absolute:
             # DistributedDataParallel minimises the mean of the ranks' losses.
             record = LayerRecord(record.inputs, record.output_grads / self._ranks.size)
-        state = self._state_of(layer, group["projection"])
+        entries = {**self.state.get(layer.weight, {}), **self._derived.get(layer, {})}
+        state = group["projection"].capabilities.state.of(entries)
         return LayerInputs(layer, grad, record, float(group["momentum"]), state, shards, self._rate(group, layer))
-
-    def _state_of(self, layer: BinaryLayer, projection: Projection) -> LayerState:
-        """What the projection kept of a layer after the last step."""
-        held = {**self.state.get(layer.weight, {}), **self._derived.get(layer, {})}
-        return projection.capabilities.state.restored(held)
 
     @property
     def solver(self) -> Solver:
@@ -289,7 +282,14 @@ class QPSBGD(BinaryOptimizer):
         super()._attach(layer)
         group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
         step = self.state.get(layer.weight, {}).get("step", 0)
-        layer.tape = self._tapes[layer] = make_tape(layer, group["projection"], ranks=self._ranks.size, step=step)
+        projection, weight = group["projection"], layer.weight
+        most = None if projection.rows is None else -(-projection.rows // self._ranks.size)
+        moments, wanted = projection.moments(layer), projection.records_at(step)
+        layer.tape = self._tapes[layer] = (
+            Tape(weight, most, wanted=wanted)
+            if moments is None
+            else MomentTape(moments, most, wanted=wanted, sharded=is_sharded(weight))
+        )
 
     def _silent_layers(self, moved: set[BinaryLayer]) -> Iterator[str]:
         """A message, given once, for every layer that could be trained but never was; the step has `moved` these."""
@@ -389,16 +389,11 @@ def _usual_clip(*, relative: bool) -> float | Literal["range"]:
     return "range" if relative else 1.0
 
 
-def _chosen_projection(
-    projection: str | Projection | None, solver: str | Solver | None, recommended: Projection
-) -> Projection:
-    """The projection of an object, a name, a solver, or by default the recommended one."""
-    if projection is None and solver is None:
-        return recommended
+def _chosen_projection(projection: str | Projection | None, solver: str | Solver | None) -> Projection | None:
+    """The projection of an object, a name or a solver; None where there is neither."""
     if solver is None:
-        return make_projection(projection).with_network_default(recommended)
+        return None if projection is None else make_projection(projection)
     kind = PROJECTIONS.get(projection) if isinstance(projection, str) else None
     if kind is not None and kind().solver is None:
         raise ValueError(f'the {projection} has no solver; leave it out, or use projection="spins"')
-    chosen = make_projection("spins" if projection is None else projection, solver=solver)
-    return chosen.with_network_default(recommended)
+    return make_projection("spins" if projection is None else projection, solver=solver)

@@ -21,7 +21,7 @@ from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSIT
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
 
-_OURS = {
+_OWN = {
     "max_norm": (None, POSITIVE_OR_NONE),
     "steps": (None, AT_LEAST_ONE_OR_NONE),
     "warmup": (0.0, BELOW_ONE),
@@ -50,21 +50,18 @@ class RealPart:
         self._scales: dict[Tensor, float] = {
             layer.scale: scale_unit(layer) for layer in list(KNOWN) if layer.scale in tensors
         }
-        ours: dict[str, Any] = {}
-        for name, (default, rule) in _OURS.items():
-            ours[name] = options.get(name, default)
-            rule.checked(name, ours[name])
+        values = {name: rule.checked(name, options.get(name, default)) for name, (default, rule) in _OWN.items()}
         if not {"lr", "kind"} & set(options):
-            factor = vector_rate(ours["steps"]) / REAL_RATE
-            ours["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
-            ours["scale_factor"] = options.get("scale_factor", factor * depth_factor if self._scales else None)
-        self.optimizer = _torch_optimizer(params, {name: v for name, v in options.items() if name not in _OURS})
-        self.optimizer.param_groups[0].update(ours)
+            factor = vector_rate(values["steps"]) / REAL_RATE
+            values["vector_factor"] = options.get("vector_factor", factor if norms else 1.0)
+            values["scale_factor"] = options.get("scale_factor", factor * depth_factor if self._scales else None)
+        self.optimizer = _torch_optimizer(params, {name: v for name, v in options.items() if name not in _OWN})
+        self.optimizer.param_groups[0].update(values)
 
     @property
     def options(self) -> set[str]:
         """The options that a group of this kind has."""
-        return {*self.optimizer.defaults, *_OURS}
+        return {*self.optimizer.defaults, *_OWN}
 
     @_disable_dynamo  # torch fails to compile the step of an optimiser whose state is lent
     def step(self, group: dict[str, Any], state: defaultdict[Tensor, Any], *, steps_made: int) -> None:
@@ -100,10 +97,8 @@ class RealGroups:
         self._steps = 0
         self._first: dict[Tensor, tuple[int, Tensor]] = {}
 
-    def take(
-        self, members: ParameterSplit, options: dict[str, Any], defaults: Mapping[str, Any]
-    ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The real parameters of a group to be added, if they are trained, and their options, out of `options`."""
+    def take(self, members: ParameterSplit, options: dict[str, Any], defaults: Mapping[str, Any]) -> RealPart | None:
+        """What steps the real parameters of a new group, if they are trained; their options come out of `options`."""
         of_group = real_options(options.pop("real", None))
         wanted = self.options if of_group is None else of_group
         params = members.given + (list(members.inside) if isinstance(wanted, dict) else [])
@@ -114,13 +109,10 @@ class RealGroups:
         if params:
             for name in [name for name in options if name not in defaults or not members.layers]:
                 real[name] = options.pop(name)
-        elif options.get("weight_decay") == 0 and "weight_decay" not in defaults:
+            return RealPart(members.with_names(params), real, norms=self._norms, depth_factor=self._depth_factor)
+        if options.get("weight_decay") == 0 and "weight_decay" not in defaults:
             del options["weight_decay"]  # frameworks give one to every group
-        return params, real
-
-    def part(self, params: Sequence[NamedTensor], options: Mapping[str, Any]) -> RealPart:
-        """What steps a group of real parameters."""
-        return RealPart(params, options, norms=self._norms, depth_factor=self._depth_factor)
+        return None
 
     def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
         """A message, given once, if parameters that are not `trained` have gradients, but nothing changes them."""

@@ -59,7 +59,7 @@ class DistributedSolver(Solver):
 def with_distributed_solver(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
     """The projection with a solver for several ranks; a warm one stays, because its last answers are known locally."""
     solver = projection.solver
-    if solver is None or solver.warm:
+    if ranks.size == 1 or solver is None or solver.warm:
         return projection
     return projection.with_solver(DistributedSolver(solver, ranks, sharded=sharded))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +43,7 @@ class Polar(Projection):
     name = "polar"
     capabilities = Capabilities(records=False, sharded={"gradient": 0})
 
-    def capturable(self, grad: Tensor, state: Any) -> bool:
+    def capturable(self, inputs: LayerInputs) -> bool:
         """Always."""
         return True
 

@@ -51,18 +51,18 @@ class LayerState:
         return {entry.name for entry in fields(cls) if not entry.metadata}
 
     @classmethod
-    def restored(cls, held: Mapping[str, Any]) -> LayerState:
-        """The state from what `held` has returned."""
-        return cls(**{entry.name: held[entry.name] for entry in fields(cls) if entry.name in held})
+    def of(cls, entries: Mapping[str, Any]) -> LayerState:
+        """The state that had these `entries`."""
+        return cls(**{entry.name: entries[entry.name] for entry in fields(cls) if entry.name in entries})
 
-    def held(self, *, derived: bool) -> dict[str, Any]:
+    def entries(self, *, derived: bool) -> dict[str, Any]:
         """What makes the next step, as a state dict holds it, or what follows from that."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self) if bool(entry.metadata) == derived}
         return {n: value for n, value in values.items() if isinstance(value, Tensor) or value != getattr(type(self), n)}
 
     def forget_derived(self) -> None:
         """Drop what follows from the rest, which has changed."""
-        for name in self.held(derived=True):
+        for name in self.entries(derived=True):
             setattr(self, name, None)
 
     def tensors(self) -> list[Tensor]:
@@ -192,12 +192,8 @@ class Projection(ABC):
         records = self.capabilities.records
         return inputs.record is not None or not records or getattr(inputs.state, "gram", None) is not None
 
-    def capturable(self, grad: Tensor, state: Any) -> bool:
-        """Whether a step without new rows, for a gradient on a GPU, never waits for it and can become a CUDA graph."""
-        return False
-
-    def asynchronous(self, grad: Tensor) -> bool:
-        """Whether steps with new moments are like the others in that, where these are `capturable`."""
+    def capturable(self, inputs: LayerInputs) -> bool:
+        """Whether a step with these inputs on a GPU never waits for it, so that it can become a CUDA graph."""
         return False
 
     def with_network_default(self, default: Projection) -> Projection:

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from qpsbgd.projections.protocol import Capabilities, Direction
+from qpsbgd.projections.protocol import Capabilities, Direction, LayerInputs
 from qpsbgd.projections.system import System, SystemProjection, SystemState, invert, unit_rms
 
 
@@ -20,9 +18,9 @@ class Ridge(SystemProjection):
     name = "ridge"
     capabilities = Capabilities(state=SystemState, sharded={"gradient": 0})
 
-    def capturable(self, grad: Tensor, state: SystemState) -> bool:
-        """Once A⁻¹ is there."""
-        return state.inverse is not None
+    def capturable(self, inputs: LayerInputs) -> bool:
+        """Once A⁻¹ is there; with new moments if its successors are sure to exist."""
+        return inputs.state.inverse is not None and (inputs.record is None or self.sure)
 
     def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""

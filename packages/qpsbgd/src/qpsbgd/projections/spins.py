@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,14 @@ import torch
 from torch import Tensor
 
 from qpsbgd.projections.polar import polar_factors
-from qpsbgd.projections.protocol import DERIVED, Capabilities, Direction, Projection, of_moving_units
+from qpsbgd.projections.protocol import (
+    DERIVED,
+    Capabilities,
+    Direction,
+    LayerInputs,
+    Projection,
+    of_moving_units,
+)
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solutions_of
 from qpsbgd.projections.system import System, SystemProjection, SystemState, binary_size, invert, largest, unit_rms
 from qpsbgd.qubo import QuboFamily, Solution
@@ -88,15 +94,12 @@ class Spins(SystemProjection):
         """`bits`."""
         return self.bits
 
-    def capturable(self, grad: Tensor, state: SpinsState) -> bool:
-        """With a warm solver, where it never waits for the GPU."""
-        matrix = state.matrix
-        return self.solver.warm and matrix is not None and self.solver.asynchronous(grad, matrix.shape[-1])
-
-    def asynchronous(self, grad: Tensor) -> bool:
-        """With a warm solver that never waits for the GPU, too."""
-        width = self.block or math.prod(grad.shape[1:])
-        return super().asynchronous(grad) and self.solver.warm and self.solver.asynchronous(grad, width)
+    def capturable(self, inputs: LayerInputs) -> bool:
+        """With a solver that never waits for the GPU, as for `Ridge` where there are new moments."""
+        matrix = inputs.state.matrix
+        if matrix is None or not (inputs.record is None or self.sure):
+            return False
+        return self.solver.asynchronous(inputs.grad, matrix.shape[-1])
 
     def with_network_default(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""

@@ -163,8 +163,9 @@ class SystemProjection(Projection):
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
-    def asynchronous(self, grad: Tensor) -> bool:
-        """With a δ that makes every factorisation succeed."""
+    @property
+    def sure(self) -> bool:
+        """Whether δ makes every factorisation succeed, so that a GPU need not be waited for."""
         return self.delta == "auto" or self.delta >= SURE_PENALTY
 
     def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
