@@ -27,7 +27,6 @@ OPTIONS = {
         "whole": {"sweeps": 1, "slices": 2, "reads": 1, "seed": 0},
         "positive": {"field", "temperature"},
     },
-    "gpu-annealing": {"whole": {"chains": 1, "sweeps": 1, "seed": 0}},
     "gurobi": {
         "whole": {"seed": 0},
         "not negative": {"mip_gap"},

@@ -101,19 +101,6 @@ def test_ctrl_c_ends_all_searches(until_interrupted):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_joblib_runs_the_searches_on_a_local_dask_cluster():
-    joblib = pytest.importorskip("joblib", reason="needs joblib")
-    distributed = pytest.importorskip("distributed", reason="needs distributed")
-    problems = unlike_problems(6)
-    with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        with joblib.parallel_config(backend="dask"):
-            answers = solve_many(problems, solver="exact", parallel=joblib.Parallel())
-        assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.workers)) == 1
-    assert values(answers) == values(solve_many(problems, solver="exact"))
-    with pytest.raises(TypeError, match="gets all of them together"):
-        solve_many(problems, solver=chip(), parallel=joblib.Parallel())
-
-
 def test_all_may_be_maximised():
     problems = unlike_problems(3)
     assert values(solve_many(problems, maximize=True)) == [solve(each, maximize=True).value for each in problems]

@@ -182,7 +182,6 @@ def time_figure():
     """The gap to the lowest known energy against time, one panel per instance."""
     rows = results("time_to_target")["rows"]
     known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["rows"]]
-    known += [{**row, "energy": min(row["energies"])} for row in results("gpu")["chains"]]
     names = list(dict.fromkeys(row["instance"] for row in rows))
     figure = Figure(figsize=(6.6, 4.8), layout="constrained")  # two by two: legible on a telephone
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):

@@ -120,7 +120,6 @@ def solve_many(
     solver: str | Solver = "auto",
     maximize: bool | None = None,
     until_interrupted: bool = False,
-    parallel: Callable[..., Any] | None = None,
     **options: Any,
 ) -> list[Assignment]:
     """What `solve` returns for each of many problems, which need have nothing in common, in their order.
@@ -136,12 +135,10 @@ def solve_many(
         maximize: As in `solve`, for all problems.
         until_interrupted: Whether Ctrl-C ends all searches with the best answers so far; otherwise it raises
             KeyboardInterrupt.
-        parallel: A `joblib.Parallel`, whose workers solve the problems, on a cluster with its Dask or Ray backend. None
-            for the threads of this process.
         **options: The solver's options.
 
     Raises:
-        TypeError: A problem has another form, or `parallel` was given to a solver that needs all problems together.
+        TypeError: A problem has another form.
         ValueError: A problem is not valid.
 
     Examples:
@@ -151,11 +148,7 @@ def solve_many(
     """
     chosen = make_solver(solver, **options)
     models = [as_problem(problem, maximize=maximize) for problem in problems]
-    if chosen.together and parallel is not None:
-        raise TypeError(
-            f"parallel is for solvers that work on one problem at a time; {solver!r} gets all of them together"
-        )
-    return _answers(lambda: _assignments(models, chosen, parallel), until_interrupted=until_interrupted)
+    return _answers(lambda: _assignments(models, chosen), until_interrupted=until_interrupted)
 
 
 def _answers(find: Callable[[], list[Assignment]], *, until_interrupted: bool) -> list[Assignment]:
@@ -168,12 +161,10 @@ def _answers(find: Callable[[], list[Assignment]], *, until_interrupted: bool) -
     return answers
 
 
-def _assignments(problems: Sequence[Problem], solver: Solver, parallel: Callable[..., Any] | None) -> list[Assignment]:
+def _assignments(problems: Sequence[Problem], solver: Solver) -> list[Assignment]:
     if solver.together:
         solutions = solver.solve_all([problem.family for problem in problems])
         return [_assignment(*pair) for pair in zip(problems, solutions, strict=True)]
-    if parallel is not None:
-        return list(parallel((assignment, (problem, solver), {}) for problem in problems))
     with ThreadPoolExecutor(thread_count()) as pool, ended_by_exceptions():
         context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
         return list(pool.map(lambda problem: context.copy().run(assignment, problem, solver), problems))

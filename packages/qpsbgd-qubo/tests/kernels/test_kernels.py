@@ -117,7 +117,6 @@ def sparse_vectors():
         yield f"harvest {name}", (rows, linear, np.full(n, 1e-9), chains, one, NEVER)
         for block in (1, 7, 100):
             yield f"tabu_sparse {name} {block}", (rows, linear, one, block, 100, 3, 9, NEVER)
-    yield "colour", (rows, np.zeros(n, np.int64))
     schedule = np.stack([np.linspace(0, 1, 6), np.linspace(0.02, 0.5, 6), np.full(6, 0.1)], 1).astype(np.float32)
     reads = generator.choice([-1.0, 1.0], (3, 4, n)).astype(np.float32)
     yield "sweep_chip", (rows, np.zeros(n, np.float32), reads, schedule, states(3), 2)
@@ -295,7 +294,6 @@ def drawn(seed):
     chains = generator.choice([-1, 1], (4, n)).astype(np.int8)
     yield "harvest", (rows, field, np.full(n, threshold[0]), chains, one, NEVER)
     yield "tabu_sparse", (rows, field, one, int(whole(1, 9)), int(whole(0, 60)), tenure, word, NEVER)
-    yield "colour", (rows, np.zeros(n, np.int64))
     schedule = np.stack([np.linspace(0, 1, 4), np.linspace(0.1, 2, 4), np.full(4, heat[1])], 1).astype(np.float32)
     yield "sweep_chip", (rows, field.astype(np.float32), slices.astype(np.float32), schedule, states(m), 2)
     yield "fix_dominated", (matrix, linear, np.empty_like(linear), NEVER, 2)
@@ -316,7 +314,6 @@ ANSWERS = {
     "anneal_lanes": 2545943572,
     "harvest": 3059426873,
     "tabu_sparse": 1890671294,
-    "colour": 4289849257,
     "sweep_chip": 690732917,
     "fix_dominated": 2490779394,
     "complete": 3509558737,

@@ -21,8 +21,8 @@ VARIANTS = {
     "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
 }
 # The first two need a token (their checks run on mocks in test_dwave.py and test_leap_hybrid.py), the third a
-# recording, the last a GPU or Triton's interpreter (test_chains_triton.py).
-NEEDING_MORE = {"dwave", "leap-hybrid", "replay", "gpu-annealing"}
+# recording.
+NEEDING_MORE = {"dwave", "leap-hybrid", "replay"}
 # Simulated quantum annealing errs now and then, as an annealer does; the best of four reads hardly ever.
 OPTIONS = {"quantum-annealing": {"reads": 4}}
 EVERY = {name: (name, OPTIONS.get(name, {})) for name in SOLVERS if name not in NEEDING_MORE} | VARIANTS

@@ -57,7 +57,7 @@ def test_solvers_are_listed_with_whether_they_can_be_used(wide):
 )
 def test_what_lacks_a_package_is_listed_with_its_install_line(wide, monkeypatch, package, row):
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("solvers.external.dimod", "solvers.external.gurobi", "annealers.dwave"):
+    for name in ("solvers.external.dimod", "solvers.external.gurobi", "annealers.dwave", "annealers.leap_hybrid"):
         monkeypatch.delitem(sys.modules, f"qpsbgd_qubo.{name}", raising=False)
     assert re.search(row, CliRunner().invoke(application(), ["solvers"]).stdout)
 

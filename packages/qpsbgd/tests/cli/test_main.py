@@ -40,7 +40,7 @@ def policy_when_torch_is_loaded(**environment):
         "        if name == 'torch':\n"
         "            print('policy', os.environ.get('OMP_WAIT_POLICY')); os._exit(0)\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "sys.argv[1:] = ['solvers']\n"
+        "sys.argv[1:] = ['demo']\n"
         "from qpsbgd.cli import main; main()"
     )
     without = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}

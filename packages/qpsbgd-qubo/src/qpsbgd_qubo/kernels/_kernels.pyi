@@ -161,9 +161,6 @@ def tabu_sparse(
     The best flip of every `block` of spins is kept, which does not change the moves.
     """
 
-def colour(rows: Rows, colours: Array) -> None:
-    """Write a colour per spin, int64, from 0 on, each the first that no coupled spin before it has."""
-
 def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Array, threads: int) -> None:
     """Metropolis sweeps of every read; `spins` is (reads, slices, n), a row of `schedule` (weight, tie, T); float32."""
 

@@ -178,20 +178,6 @@ double tabu_sparse(const Rows& rows, const double* linear, std::int8_t* spins, s
   return lowest_energy;
 }
 
-void colour(const Rows& rows, std::int64_t* colours) {
-  const std::int64_t n = rows.size();
-  std::fill(colours, colours + n, -1);
-  std::vector<std::int64_t> seen(n + 1, -1);  // which spin last saw a colour beside it
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
-      const std::int64_t beside = colours[rows.columns[at]];
-      if (beside >= 0) seen[beside] = i;
-    }
-    while (seen[++colours[i]] == i) {
-    }
-  }
-}
-
 void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t reads, std::int64_t slices,
                 const float* schedule, std::int64_t sweeps, const std::uint64_t* states, int threads, Watch& watch) {
   const std::int64_t n = rows.size();
@@ -261,11 +247,6 @@ void bind_sparse(nb::module_& module) {
     expect_moves(tenure, std::max<int64_t>(0, moves));
     expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
     return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
-  });
-
-  def(module, "colour", [](const Rows& rows, Array<int64_t, 1> colours) {
-    expect(colours, "colours", {rows.size()});
-    call(nullptr, colour, rows, colours);
   });
 
   def(module, "sweep_chip", [](const Rows& rows, Array<const float, 1> h, Array<float, 3> spins,

@@ -21,7 +21,6 @@ _OWN = {
     "virtual-qpu": "annealers.virtual_qpu:VirtualQPU",
     "replay": "annealers.replay:Replay",
     "portfolio": "solvers.portfolio.portfolio:Portfolio",
-    "gpu-annealing": "solvers.search.gpu_annealing:GpuAnnealing",
 }
 _POINTS = {name: EntryPoint(name, f"qpsbgd_qubo.{place}", _GROUP) for name, place in _OWN.items()}
 _POINTS |= {point.name: point for point in entry_points(group=_GROUP) if point.name not in _OWN}
