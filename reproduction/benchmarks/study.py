@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -34,12 +35,15 @@ class Rows:
         return next((row for row in self.content["rows"] if job.items() <= row.get("job", row).items()), None)
 
     def measured(self, run, jobs):
-        """The rows of jobs, in their order; run(job) makes those that are new, unless the time is over."""
+        """The rows of jobs, in their order; run(job) makes those that are new, unless the time is over.
+
+        Of several processes, one that fails leaves the others to finish their jobs.
+        """
         new = [job for job in jobs if self.again or self.of(job) is None]
         run = partial(_run_until, self.end, run)
         if self.processes > 1 and len(new) > 1:
             with torch.multiprocessing.get_context("spawn").Pool(self.processes, torch.set_num_threads, (1,)) as pool:
-                self._add_all(pool.imap_unordered(run, new))
+                self._add_all(pool.imap_unordered(partial(_row_or_error, run), new))
         else:
             self._add_all(map(run, new))
         rows = [self.of(job) for job in jobs]
@@ -48,13 +52,27 @@ class Rows:
         return rows
 
     def _add_all(self, pairs):
+        errors = []
         for job, row in pairs:
-            if row is not None:
+            if isinstance(row, str):
+                print(job, row, flush=True)
+                errors.append(f"{job}\n{row}")
+            elif row is not None:
                 print(job, row, flush=True)
                 before = self.of(job)
                 others = [other for other in self.content["rows"] if other is not before]
                 self.content["rows"] = [*others, row | {"environment": self.environment}]
                 write_json(self.path, self.content)
+        if errors:
+            raise RuntimeError(f"{len(errors)} jobs failed, the first of them:\n{errors[0]}")
+
+
+def _row_or_error(run, job):
+    """What run(job) returns, or the job and the text of the error that it raised."""
+    try:
+        return run(job)
+    except Exception:
+        return job, traceback.format_exc()
 
 
 def _run_until(end, run, job):

@@ -38,11 +38,15 @@ class Subject:
     measure: str
     size: int = 1024
 
+    @property
+    def path(self):
+        """Where the trained network is kept."""
+        return Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize")) / f"{self.name}.pt"
+
     def network(self):
         """The float model, from the folder of trained ones, or trained now with seed 0 and kept there."""
         torch.manual_seed(0)
-        model = self.build().to(DEVICE)
-        path = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize")) / f"{self.name}.pt"
+        model, path = self.build().to(DEVICE), self.path
         if not path.exists():
             self.train(model)
             # Half precision is exact enough, and small.
@@ -149,9 +153,11 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 @cache
 def characters():
     """Training and held-out text as numbers of characters; others than printable ASCII are left out."""
-    numbers = {ord(c): k for k, c in enumerate(CHARACTERS)}
-    parts = ["\n".join(texts).replace("\t", "    ") for texts in sources()]
-    return [torch.tensor([numbers[o] for o in map(ord, text) if o in numbers]).to(DEVICE) for text in parts]
+    numbers = torch.full((128,), -1)
+    numbers[[ord(c) for c in CHARACTERS]] = torch.arange(len(CHARACTERS))
+    parts = ["\n".join(texts).replace("\t", "    ").encode("ascii", "ignore") for texts in sources()]
+    parts = [numbers[torch.frombuffer(bytearray(part), dtype=torch.uint8).long()] for part in parts]
+    return [part[part >= 0].to(DEVICE) for part in parts]
 
 
 class Block(nn.Module):

@@ -1,14 +1,17 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [subject=llama | subject=small-gpt | part=trained | part=layers]
+    python benchmarks/training/language_models.py [subject=NAME … | part=trained | part=layers] [--processes N] [--tiny]
 
-writes results/language_models.json.
+writes results/language_models.json. Subjects are gpt-12x768, gpt-6x384, minilm and llama; `--tiny` tries out all jobs
+of a GPT on one that is trained in seconds.
 
 1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py) and other forms found by
-our search (binary_forms.py), on the Llama of tiny_llama.py and a character GPT that is trained here; all linear layers
-but the head. Stored bits per weight count everything: signs, masks, and scales, means and biases in 16 bits. Rivals as
-published, fitted to a layer's own outputs, and with our targets, the float network's outputs. Calibration on 32 windows
-of 256, the same ones for all.
+our search (binary_forms.py), on the Llama of tiny_llama.py, character GPTs that are trained here first (kept in the
+folder QPSBGD_BINARIZE) and MiniLM (sentences.py); all linear layers but the head. Stored bits per weight count
+everything: signs, masks, and scales, means and biases in 16 bits. Rivals as published, fitted to a layer's own outputs,
+and with our targets, the float network's outputs. Calibration on 32 windows of 256 for the Llama, 64 for the GPTs, 1024
+sentences for MiniLM, the same ones for all. Models, moments and searches are on a GPU where there is one; seconds are
+those of a job beside the others.
 2. `part=trained`: 100 steps of 8 windows from our binarised Llama, towards the float model's logits by `distill` and
    with labels, by QP-SBGD and straight-through AdamW at several rates.
 3. `part=layers`: the share of output energy that single layers of the Llama lose at equal stored bits by the search, by
@@ -23,16 +26,18 @@ import copy
 import time
 from contextlib import nullcontext
 from functools import cache, partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import torch
-from benchmarks.study import study
+from benchmarks.study import arguments as command_line
 from benchmarks.training import binary_forms
-from benchmarks.training.binarize import BY_TARGETS, chosen_layers
+from benchmarks.training.binarize import SUBJECTS as BINARIZED
+from benchmarks.training.binarize import chosen_layers
+from benchmarks.training.binarize_networks import GPT, Characters
 from benchmarks.training.binary_rivals import NUMBER, arb_rc, billm, double_binary, double_family
 from benchmarks.training.tiny_llama import Stories
-from benchmarks.training.training_parts import clock
+from benchmarks.training.training_parts import DEVICE, clock
 from torch.nn import functional as F
 
 from qpsbgd import QPSBGD, StraightThrough, binarize
@@ -44,12 +49,20 @@ from qpsbgd.binarization.planes import Effort
 from qpsbgd.nn import BinaryLayer
 from qpsbgd_paper.framework.training import fit
 
-SUBJECTS = {
-    "llama": Stories("llama", "Llama of 260,000 parameters", "loss"),
-    "small-gpt": BY_TARGETS["small-gpt"],
-}
+big_gpt = partial(GPT, layers=12, width=768, heads=12)
+tiny_gpt = partial(GPT, layers=2, width=128, heads=4)
 SIZE, STEPS, BATCH = 32, 100, 8
-"""Calibration windows; steps of training, and windows in each."""
+"""Calibration windows of the Llama; steps of training, and windows in each."""
+SUBJECTS = {
+    subject.name: subject
+    for subject in (
+        Stories("llama", "Llama of 260,000 parameters", "loss", SIZE),
+        Characters("gpt-12x768", "character GPT, 12 layers of 768", "loss", 64, big_gpt, (1500, 6e-4)),
+        Characters("gpt-6x384", "character GPT, 6 layers of 384", "loss", 64, partial(GPT, layers=6), (3000, 1e-3)),
+        BINARIZED["minilm"],
+        Characters("tiny-gpt", "character GPT, 2 layers of 128", "loss", 4, tiny_gpt, (30, 3e-3), 8, windows=8),
+    )
+}
 RIVALS = {"BiLLM": billm, "ARB-LLM": arb_rc, "double binary": double_binary, "double binary, families": double_family}
 FORMS = {
     "groups of 128": binary_forms.grouped,
@@ -61,8 +74,11 @@ OURS = {"GPTQ": GPTQ, "feedback": {"solver": "feedback"}, "search": {}, "search,
 
 
 def output_norms(model, batches, names):
-    """The mean square of the gradients at every layer's outputs, for the model's own loss."""
-    norms, hooks = dict.fromkeys(names, 0.0), []
+    """The mean square of the gradients at every layer's outputs, for the model's own loss.
+
+    An encoder has none: for it, of a random linear function of its embeddings.
+    """
+    norms, hooks, draw = dict.fromkeys(names, 0.0), [], torch.Generator().manual_seed(0)
     for name in names:
 
         def forward(module, args, output, name=name):
@@ -72,9 +88,14 @@ def output_norms(model, batches, names):
             output.register_hook(backward)
 
         hooks.append(model.get_submodule(name).register_forward_hook(forward))
-    for batch in batches:
-        logits = getattr(output := model(batch), "logits", output)
-        F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()).backward()
+    for batch in chain.from_iterable(whole.split(16) for whole in batches):  # as much as a backward pass can keep
+        output = model(batch)
+        output = getattr(output, "logits", output)
+        if output.dim() == 3:
+            loss = F.cross_entropy(output[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
+        else:
+            loss = (output * torch.randn(output.shape, generator=draw).to(output)).sum()
+        loss.backward()
     for hook in hooks:
         hook.remove()
     return norms
@@ -118,7 +139,11 @@ def stored_bits(model):
 
 
 def peak_memory(reset=False):
-    """Bytes that the process has held at most since the last reset; Linux alone knows."""
+    """Bytes that the process has held at most since the last reset, on the GPU or else as Linux alone knows."""
+    if DEVICE == "cuda":
+        if reset:
+            torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.max_memory_allocated()
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()
@@ -136,7 +161,7 @@ def approximation(job):
     model = subject.network()
     if job["method"] == "float":
         return {"job": job, **subject.scores(model)}
-    names, batches = chosen_layers(model), subject.calibration(SIZE, job["seed"])
+    names, batches = chosen_layers(model), subject.calibration(subject.size, job["seed"])
     if hasattr(model, "lm_head"):
         names.remove("lm_head")
     weights = sum(model.get_submodule(name).weight.numel() for name in names)
@@ -191,17 +216,32 @@ def trainings():
 
 def jobs():
     """Ours at one to three bits, BiLLM and ARB-LLM as they are, double binary factorisation near our stored bits."""
-    for name, near in (("llama", (1.5, 2.75)), ("small-gpt", (1.1, 2.19))):
-        shared = {"subject": name, "seed": 0}
-        yield {**shared, "method": "float", "bits": 32}
-        yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
-        for targets in ("own", "float"):
-            yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
-            yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in near)
-        forms = [form for form in FORMS if name == "small-gpt" or form != "groups of 128"]  # narrower than a group
-        yield from ({**shared, "method": f, "bits": b, "targets": "float"} for b in (1, 2) for f in forms)
-    form = {**shared, "subject": "llama", "method": "double binary, families", "targets": "float"}
+    for name, near in (("gpt-12x768", (1.02, 2.04)), ("gpt-6x384", (1.04, 2.07)), ("minilm", (1.04, 2.07))):
+        yield from wide_jobs({"subject": name, "seed": 0}, near)
+    shared = {"subject": "llama", "seed": 0}
+    yield {**shared, "method": "float", "bits": 32}
+    yield from ({**shared, "method": method, "bits": bits} for method in OURS for bits in (1, 2, 3))
+    for targets in ("own", "float"):
+        yield from ({**shared, "method": way, "bits": 1, "targets": targets} for way in ("BiLLM", "ARB-LLM"))
+        yield from ({**shared, "method": "double binary", "bits": b, "targets": targets} for b in (1.5, 2.75))
+    forms = [form for form in FORMS if form != "groups of 128"]  # wider than most of the layers
+    yield from ({**shared, "method": f, "bits": b, "targets": "float"} for b in (1, 2) for f in forms)
+    form = {**shared, "method": "double binary, families", "targets": "float"}
     yield from ({**form, "bits": bits} for bits in (1.424, 2.636))
+
+
+def wide_jobs(shared, near):
+    """Jobs of a network whose layers have a few groups of 128 inputs each, those that take long first."""
+    yield {**shared, "method": "float", "bits": 32}
+    for bits, double in zip((2, 1), near[::-1], strict=True):
+        yield {**shared, "method": "search", "bits": bits}
+        rival = {**shared, "method": "double binary", "bits": double}
+        yield from ({**rival, "targets": targets} for targets in ("float", "own"))
+        yield {**shared, "method": "groups of 128", "bits": bits, "targets": "float"}
+    for targets, method in product(("own", "float"), ("BiLLM", "ARB-LLM")):
+        yield {**shared, "method": method, "bits": 1, "targets": targets}
+    yield from ({**shared, "method": method, "bits": bits} for bits in (1, 2) for method in ("GPTQ", "feedback"))
+    yield from ({**shared, "method": method, "bits": 3} for method in ("search", "GPTQ"))  # beside BiLLM's stored bits
 
 
 def layer_job(job):
@@ -236,5 +276,22 @@ def layer_jobs():
             yield {"part": "layers", "layer": f"model.layers.2.{name}", "bits": bits, "method": method}
 
 
+def prepare(name):
+    """Train and keep a subject's network."""
+    SUBJECTS[name].network()
+
+
+def main():
+    given, rows = command_line("language_models", tiny={"action": "store_true"})
+    tiny = wide_jobs({"subject": "tiny-gpt", "seed": 0}, (1.1, 2.2))
+    wanted = given.only(tiny if given.tiny else [*jobs(), *trainings(), *layer_jobs()])
+    subjects = [SUBJECTS[name] for name in dict.fromkeys(job["subject"] for job in wanted if "subject" in job)]
+    missing = [one.name for one in subjects if isinstance(one, Characters) and not one.path.exists()]
+    if missing:  # before processes ask for them
+        with torch.multiprocessing.get_context("spawn").Pool(min(given.processes, len(missing))) as pool:
+            pool.map(prepare, missing, chunksize=1)
+    rows.measured(run, wanted)
+
+
 if __name__ == "__main__":
-    study("language_models", run, [*jobs(), *trainings(), *layer_jobs()])
+    main()
