@@ -75,7 +75,7 @@ class Trial(Weights):
 
     def directions(self, inputs):
         if self.turnover is not None:
-            inputs = [replace(layer, momentum=1 - min(0.5, self.turnover * layer.rate)) for layer in inputs]
+            inputs = [replace(layer, momentum=1 - self.turnover * layer.rate) for layer in inputs]
         return super().directions(inputs)
 
 
