@@ -77,8 +77,7 @@ def ways(family):
     options["chain strength as D-Wave's default"] = {"chain_strength": torque_compensation(family)}
     options |= {f"errors × {k}": {"h_error": 0.02 * k, "j_error": 0.01 * k} for k in ERRORS}
     options |= {"repair by majority": {"repair": "majority"}, "with descent": {"descent": True}}
-    options |= {"simulated annealing": {"method": "annealing"}, "5 % of the qubits broken": {"broken": 0.05}}
-    return options | {"Zephyr Z15": {"topology": "zephyr", "size": 15}}
+    return options | {"5 % of the qubits broken": {"broken": 0.05}, "Zephyr Z15": {"topology": "zephyr", "size": 15}}
 
 
 def rows():

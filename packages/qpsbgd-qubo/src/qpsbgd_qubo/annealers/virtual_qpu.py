@@ -30,11 +30,10 @@ class ChipOptions:
         broken: Share of qubits that do not work, chosen by the seed.
         h_error: Standard deviation of the error of every field, in the units of h; drawn anew for every submission.
         j_error: The same for every coupling, in the units of J.
-        method: "path-integral" or "annealing".
         sweeps: Passes over all spins per anneal of 20 µs; longer anneals have more.
         slices: P, the Trotter number.
         field: The transverse field at the start.
-        temperature: In units of J = 1; for "annealing" the final one, reached from `field`.
+        temperature: In units of J = 1.
         seed: Seed of broken qubits, errors and reads.
     """
 
@@ -43,7 +42,6 @@ class ChipOptions:
     broken: float = 0.0
     h_error: float = 0.02
     j_error: float = 0.01
-    method: str = "path-integral"
     sweeps: int = 64
     slices: int = 8
     field: float = 3.0
@@ -51,10 +49,8 @@ class ChipOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        choices = {"topology": ("pegasus", "zephyr"), "method": ("path-integral", "annealing")}
-        for name, (first, other) in choices.items():
-            if getattr(self, name) not in (first, other):
-                raise ValueError(f'{name} must be "{first}" or "{other}", got {getattr(self, name)!r}')
+        if self.topology not in ("pegasus", "zephyr"):
+            raise ValueError(f'topology must be "pegasus" or "zephyr", got {self.topology!r}')
         least = 2 if self.topology == "pegasus" else 1
         check_options(self, size=Number(whole=True, least=least), broken=BELOW_ONE)
         check_options(self, h_error=NOT_NEGATIVE, j_error=NOT_NEGATIVE, sweeps=AT_LEAST_ONE)
@@ -66,9 +62,8 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
         H(u) = −A(u) Σ Xᵢ + B(u) ( Σ hᵢ Zᵢ + Σ Jᵢⱼ Zᵢ Zⱼ ),   A(u) = field · (1 − u),   B(u) = u,   u = 0 … 1
 
-    Method "path-integral" samples it by Monte Carlo over Trotter slices at a fixed temperature, "annealing" by
-    Metropolis sweeps of classical spins whose temperature falls. The same problem with the same options gives the same
-    answer.
+    It is sampled by Monte Carlo over Trotter slices at a fixed temperature. The same problem with the same options
+    gives the same answer.
 
     Args:
         **options: Those of `ChipOptions`.
@@ -176,8 +171,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         self, h: Array, couplers: tuple[Array, Array, Array], reads: int, time: float, generator: np.random.Generator
     ) -> Array:
         """Spins of every read, (reads, q) int8."""
-        n, options = len(h), self._options
-        slices = options.slices if options.method == "path-integral" else 1
+        n, options, slices = len(h), self._options, self._options.slices
         rows, columns, couplings = couplers
         ends, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
         order = np.argsort(ends, kind="stable")  # every spin's neighbours, one spin after the other
@@ -185,16 +179,11 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         coupled = kernels.Rows(starts, others[order].astype(np.int32), np.tile(couplings, 2)[order])
         count = max(2, round(options.sweeps * time / ANNEALING_TIME))
         u = (np.arange(count) + 0.5) / count
-        if options.method == "path-integral":
-            transverse = options.field * (1 - u)
-            ties = -0.5 * options.temperature * np.log(np.tanh(transverse / (slices * options.temperature)))
-            weights, temperatures = u / slices, np.full(count, options.temperature)
-        else:
-            ties, weights = np.zeros(count), np.ones(count)
-            temperatures = np.geomspace(options.field, options.temperature, count)
+        transverse = options.field * (1 - u)
+        ties = -0.5 * options.temperature * np.log(np.tanh(transverse / (slices * options.temperature)))
         spins = (2 * generator.integers(0, 2, size=(reads, slices, n), dtype=np.int8) - 1).astype(np.float32)
         states = generator.integers(1, 2**63, size=reads, dtype=np.uint64)
-        schedule = np.stack([weights, ties, temperatures], axis=1).astype(np.float32)
+        schedule = np.stack([u / slices, ties, np.full(count, options.temperature)], axis=1).astype(np.float32)
         kernels.sweep_chip(coupled, h.astype(np.float32), spins, schedule, states, thread_count())
         return spins[:, 0].astype(np.int8)
 
