@@ -1,8 +1,4 @@
-import os
 import re
-import signal
-import sys
-import threading
 from fractions import Fraction
 
 import numpy as np
@@ -140,17 +136,6 @@ def test_a_solver_object_and_its_options_are_used():
 def test_what_is_no_problem_is_refused(value, error, said):
     with pytest.raises(error, match=said):
         solve(called(value))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
-def test_ctrl_c_gives_the_best_so_far_where_that_is_asked_for():
-    family = random_family(300, 1, 300, scale=0.1)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    answer = solve(family, time_limit=60, until_interrupted=True)
-    timer.join()
-    assert answer.stats["interrupted"] and not answer.proven_optimal.any()
-    assert solve(MATRIX, until_interrupted=True).stats["interrupted"] is False
 
 
 @pytest.mark.parametrize("key", [("a", "b", "c"), 0])

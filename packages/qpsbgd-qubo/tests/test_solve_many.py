@@ -94,6 +94,7 @@ def test_ctrl_c_ends_all_searches(until_interrupted):
     if until_interrupted:
         answers = solve_many(problems, **options)
         assert len(answers) == 6 and all(answer.stats["interrupted"] for answer in answers)
+        assert solve({("a", "a"): 1}, until_interrupted=True).stats["interrupted"] is False
     else:
         with pytest.raises(KeyboardInterrupt):
             solve_many(problems, **options)

@@ -97,23 +97,25 @@ def test_reads_of_a_free_qubit_follow_boltzmann():
 
 
 def test_the_chip_refuses_what_it_cannot_set():
-    chip = VirtualChip(size=2, broken=0.2)
+    chip, refused = VirtualChip(size=2, broken=0.2), dimod.exceptions.BinaryQuadraticModelStructureError
     assert 0 < len(chip.nodelist) < 40
-    with pytest.raises(ValueError, match="no qubits"):
-        chip.sample(dimod.BQM({10**6: 1.0}, {}, 0, "SPIN"))
-    apart = next(q for q in chip.nodelist[1:] if q not in chip.adjacency[chip.nodelist[0]])
-    with pytest.raises(ValueError, match="no couplers"):
-        chip.sample(dimod.BQM({}, {(chip.nodelist[0], apart): 1.0}, 0, "SPIN"))
-    with pytest.raises(ValueError, match=r"must lie in \[-4.0, 4.0\]"):
-        chip.sample(dimod.BQM({chip.nodelist[0]: 5.0}, {}, 0, "SPIN"), auto_scale=False)
+    first = chip.nodelist[0]
+    apart = next(q for q in chip.nodelist[1:] if q not in chip.adjacency[first])
+    for fields, couplings, options, error, message in (
+        ({10**6: 1.0}, {}, {}, refused, "no qubits"),
+        ({"a": 1.0}, {}, {}, refused, "no qubits"),
+        ({}, {(first, apart): 1.0}, {}, refused, "no couplers"),
+        ({first: float("nan")}, {}, {}, ValueError, "finite"),
+        ({first: 5.0}, {}, {"auto_scale": False}, ValueError, r"must lie in \[-4.0, 4.0\]"),
+        ({first: 1.0}, {}, {"num_reads": 0}, ValueError, "num_reads must lie"),
+        ({first: 1.0}, {}, {"num_reads": 20000}, ValueError, "num_reads must lie"),
+        ({first: 1.0}, {}, {"annealing_time": -5}, ValueError, "annealing_time must lie"),
+    ):
+        with pytest.raises(error, match=message):
+            chip.sample_ising(fields, couplings, **options)
 
 
-def test_the_chip_refuses_strange_problems():
-    chip = VirtualChip(size=2)
-    with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError, match="no qubits"):
-        chip.sample_ising({"a": 1.0}, {})
-    with pytest.raises(ValueError, match="finite"):
-        chip.sample_ising({chip.nodelist[0]: float("nan")}, {})
+def test_chips_that_there_are_not_are_refused():
     with pytest.raises(ValueError, match="size must be an integer of at least 2"):
         VirtualChip(size=1)
     with pytest.raises(ValueError, match='topology must be "pegasus" or "zephyr"'):
@@ -124,16 +126,3 @@ def test_the_chip_refuses_strange_problems():
 def test_an_empty_model_has_empty_samples(vartype):
     samples = VirtualChip(size=2).sample(dimod.BinaryQuadraticModel({}, {}, 1.5, vartype), num_reads=3)
     assert samples.record.sample.shape == (3, 0) and samples.record.energy.tolist() == [1.5] * 3
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"num_reads": 0}, "num_reads must lie"),
-        ({"num_reads": 20000}, "num_reads must lie"),
-        ({"annealing_time": -5}, "annealing_time must lie"),
-    ],
-)
-def test_the_chip_takes_what_a_chip_takes(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        VirtualChip(size=2).sample_ising({VirtualChip(size=2).nodelist[0]: 1.0}, {}, **parameters)
