@@ -1,12 +1,12 @@
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-from compiled_c import built, needs_compiler, ran, results
+from compiled_c import built, needs_compiler, ran
+from targets import TARGETS, outputs_on
 from torch import nn
 
-from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
+from qpsbgd.deploy import pack, to_c
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
@@ -64,20 +64,15 @@ FUNCTIONS = {
 }
 
 
-@needs_compiler
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
     torch.manual_seed(0)
     model, inputs = Calls(FUNCTIONS[name]).eval(), torch.randn(3, 2, 6, 7)
-    expected = model(inputs).detach().numpy()
-    packed = pack(model, tmp_path / "net.safetensors", input_shape=(2, 6, 7))
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    np.testing.assert_allclose(load_packed(tmp_path / "net.safetensors")(inputs.numpy()), expected, **close)
-    _, outputs = results(built(to_c(packed, tmp_path)), inputs.numpy())
-    np.testing.assert_allclose(outputs.reshape(expected.shape), expected, **close)
-    to_onnx(packed, tmp_path / "net.onnx")
-    found = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"input": inputs.numpy()})[0]
-    np.testing.assert_allclose(found, expected, **close)
+    expected, packed = model(inputs).detach().numpy(), pack(model, input_shape=(2, 6, 7))
+    assert packed(inputs.numpy()).shape == expected.shape
+    for target in TARGETS:
+        outputs = outputs_on(target, packed, inputs.numpy(), tmp_path)
+        np.testing.assert_allclose(outputs, expected.reshape(3, -1), rtol=1e-4, atol=1e-5)
     assert not [name for name in vars(model) if name.startswith("_tensor_constant")]
 
 
@@ -153,7 +148,6 @@ def small_numbers(function):
     return torch.cat([least[: 4096 - 8], zeros, torch.from_numpy(around.view(np.float32))]).reshape(64, 96)
 
 
-@needs_compiler
 @pytest.mark.parametrize("name", VANISHING)
 def test_a_sign_behind_a_function_that_vanishes_is_the_one_of_torch(name, tmp_path):
     model = nn.Sequential(VANISHING[name], SignActivation())
@@ -166,12 +160,8 @@ def test_a_sign_behind_a_function_that_vanishes_is_the_one_of_torch(name, tmp_pa
     assert zero - negative < 0.06
     inputs[(inputs >= negative) & (inputs <= zero)] = 1.0
     expected = model(inputs).numpy()
-    np.testing.assert_array_equal(pack(model, input_shape=(96,))(inputs.numpy()), expected)
-    _, outputs = results(built(to_c(model, tmp_path, input_shape=(96,))), inputs.numpy())
-    np.testing.assert_array_equal(outputs, expected)
-    to_onnx(model, tmp_path / "net.onnx", input_shape=(96,))
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
-    np.testing.assert_array_equal(session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0], expected)
+    for target in TARGETS:
+        np.testing.assert_array_equal(outputs_on(target, model, inputs.numpy(), tmp_path), expected)
 
 
 def test_silu_stays_negative_as_far_as_torch_does():

@@ -3,23 +3,17 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from targets import onnx_outputs
 from torch import nn
 
 from qpsbgd.deploy import pack, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, SignActivation
 
 
-def outputs(path, inputs):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"input": inputs})[0]
-
-
 def test_onnxruntime_computes_what_torch_computes(network, tmp_path):
     weights = "bits" if len(network.name) % 2 else "float32"
     to_onnx(network.packed, tmp_path / "net.onnx", weights=weights)
-    network.check(outputs(tmp_path / "net.onnx", network.inputs))
+    network.check(onnx_outputs(tmp_path / "net.onnx", network.inputs))
 
 
 QONNX = ("dense", "several bits", "norm, pool", "real images", "one dimension", "8 bits", "resnet", "attention")
@@ -49,7 +43,7 @@ def test_qonnx_computes_what_torch_computes(name, network_of, tmp_path, monkeypa
 def test_the_batch_may_have_any_size(dense, tmp_path):
     to_onnx(dense.model, tmp_path / "net.onnx")
     for size in (1, 5):
-        np.testing.assert_array_equal(outputs(tmp_path / "net.onnx", dense.inputs[:size]), dense.outputs[:size])
+        np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", dense.inputs[:size]), dense.outputs[:size])
 
 
 def test_weights_as_bits_take_at_most_a_tenth_of_the_float_file(tmp_path):
@@ -74,11 +68,9 @@ def test_shapes_that_do_not_fit_are_refused_and_nothing_is_written(dense, tmp_pa
 
 def test_nan_counts_as_minus_one_at_a_sign_as_the_guide_says(dense, tmp_path):
     to_onnx(dense.model, tmp_path / "net.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     nan, below = dense.inputs.copy(), dense.inputs.copy()
     nan[:, ::3], below[:, ::3] = np.nan, -1
-    outputs = [session.run(None, {"input": rows})[0] for rows in (nan, below)]
-    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_array_equal(*(onnx_outputs(tmp_path / "net.onnx", rows) for rows in (nan, below)))
 
 
 class Taken(nn.Module):
@@ -110,7 +102,7 @@ def test_onnxruntime_computes_norms_and_rectifiers_within_the_convolution(bits, 
 def test_windows_that_end_far_behind_the_image_are_pooled(pool, shape, tmp_path):
     inputs = -1 - torch.rand(3, *shape)
     to_onnx(nn.Sequential(pool), tmp_path / "net.onnx", input_shape=shape)
-    np.testing.assert_array_equal(outputs(tmp_path / "net.onnx", inputs.numpy()), pool(inputs).numpy())
+    np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", inputs.numpy()), pool(inputs).numpy())
 
 
 @pytest.mark.parametrize("function", [lambda x: x * x.sigmoid(), nn.functional.silu, torch.sigmoid])
@@ -118,5 +110,5 @@ def test_small_sigmoids_keep_their_sign(function, tmp_path):
     inputs = torch.linspace(-80, 80, 33)[:, None]
     to_onnx(Taken(function), tmp_path / "net.onnx", input_shape=(1,))
     expected = function(inputs).numpy()
-    np.testing.assert_allclose(outputs(tmp_path / "net.onnx", inputs.numpy()), expected, rtol=1e-5)
+    np.testing.assert_allclose(onnx_outputs(tmp_path / "net.onnx", inputs.numpy()), expected, rtol=1e-5)
     np.testing.assert_allclose(pack(Taken(function), input_shape=(1,))(inputs.numpy()), expected, rtol=1e-5)

@@ -2,22 +2,17 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from compiled_c import built, needs_compiler, output_step, ran, results
+from targets import TARGETS, outputs_on
 from torch import nn
 
-from qpsbgd.deploy import PackedModel, pack, to_c, to_onnx
+from qpsbgd.deploy import PackedModel, pack, to_c
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.image_operations import Convolution, Window
 from qpsbgd_runtime.operations import Dense, Value, Weights
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps
-
-
-def onnx_outputs(path, inputs):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, {"input": inputs})[0]
 
 
 @needs_compiler
@@ -62,18 +57,14 @@ def with_exceptions(model, inputs, *, behind=1):
     return PackedModel(operations), results * line.steps.scale
 
 
-@needs_compiler
 def test_sums_that_float32_rounds_to_something_else_are_looked_up(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(QuantActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), QuantActivation()).eval()
     inputs = 4 * torch.rand(20, 9).numpy()
     packed, expected = with_exceptions(model, inputs)
     assert (expected != model(torch.from_numpy(inputs)).detach().numpy()).any()
-    np.testing.assert_array_equal(packed(inputs), expected)
-    to_onnx(packed, tmp_path / "net.onnx", input_shape=(9,))
-    np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", inputs), expected)
-    source = to_c(packed, tmp_path, input_shape=(9,))
-    np.testing.assert_array_equal(results(built(source), inputs)[1] * output_step(source), expected)
+    for target in TARGETS:
+        np.testing.assert_array_equal(outputs_on(target, packed, inputs, tmp_path), expected)
 
 
 class Shared(nn.Module):
@@ -88,16 +79,13 @@ class Shared(nn.Module):
         return self.second(sums) + sums
 
 
-@needs_compiler
 def test_sums_that_are_needed_elsewhere_are_quantised_as_well(tmp_path):
     torch.manual_seed(1)
     model, inputs = Shared(), 4 * torch.rand(20, 9)
     expected = model(inputs).detach().numpy()
-    np.testing.assert_array_equal(pack(model)(inputs.numpy()), expected)
-    to_onnx(model, tmp_path / "net.onnx", input_shape=(9,))
-    np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", inputs.numpy()), expected)
-    source = to_c(model, tmp_path, input_shape=(9,))
-    np.testing.assert_allclose(results(built(source), inputs.numpy())[1], expected, rtol=1e-6, atol=1e-6)
+    for target in TARGETS:
+        exact = {"rtol": 1e-6, "atol": 1e-6} if target == "C" else {"rtol": 0}
+        np.testing.assert_allclose(outputs_on(target, model, inputs.numpy(), tmp_path), expected, **exact)
 
 
 def far_off(layer, norm):

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import onnxruntime
 import pytest
-from compiled_c import built, needs_compiler, output_step, results
+from compiled_c import needs_compiler
 from cortex_m import needs_cortex_m
-from cortex_m import run as run_on_cortex_m
+from targets import outputs_on
 
-from qpsbgd.deploy import PackedModel, to_c, to_onnx
+from qpsbgd.deploy import PackedModel
 from qpsbgd_runtime.image_operations import AveragePool, Convolution, MaxPool, Window
 from qpsbgd_runtime.operations import Clip, Dense, Operation, Reshape, Sign, Spins, Weights
 from qpsbgd_runtime.stages import KINDS
@@ -79,26 +78,10 @@ REFUSED = {
         *("C", (*ROWS, Reshape("r", (3, 2, 2)), MaxPool("d", WINDOW), Spins("e")), (18,)),
         "a different order",
     ),
-    "packed has no such step": ("packed", (Unknown("a"),), (4,), "has no step in numpy"),
     "C has no such statements": ("C", (Unknown("a"),), (4,), "cannot be written in C"),
     "ONNX has no such nodes": ("ONNX", (Unknown("a"),), (4,), "cannot be written as ONNX"),
 }
 """What a target refuses, with a part of its reason."""
-
-
-def run(target, model, inputs, folder):
-    """The outputs (B, m) of a packed model on a target."""
-    if target == "packed":
-        return model(inputs).reshape(len(inputs), -1)
-    if target == "C":
-        source = to_c(model, folder)
-        return results(built(source), inputs)[1] * output_step(source)
-    if target == "Cortex-M4":
-        source = to_c(model, folder)
-        return run_on_cortex_m("m4", *source.files[:1], source.files[1:3], inputs).outputs * output_step(source)
-    to_onnx(model, folder / "net.onnx")
-    session = onnxruntime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
-    return session.run(None, {"input": inputs})[0].reshape(len(inputs), -1)
 
 
 def test_every_operation_has_a_network_with_it():
@@ -118,12 +101,17 @@ def test_every_operation_gives_on_every_target_what_it_gives_packed(name, target
     model = PackedModel(operations, shape)
     if target != "ONNX" and isinstance(operations[0], Quantize):  # whose inputs in C are integers
         inputs = np.rint(inputs / 0.25) * np.float32(0.25)
-    expected = run("packed", model, inputs, tmp_path)
-    np.testing.assert_allclose(run(target, model, inputs, tmp_path), expected, rtol=1e-4, atol=1e-5)
+    expected = outputs_on("packed", model, inputs, tmp_path)
+    np.testing.assert_allclose(outputs_on(target, model, inputs, tmp_path), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_target_does_not_have_is_refused_with_its_reason(name, tmp_path):
     target, operations, shape, reason = REFUSED[name]
     with pytest.raises((TypeError, ValueError), match=reason):
-        run(target, PackedModel(operations, shape), np.zeros((1, *shape), np.float32), tmp_path)
+        outputs_on(target, PackedModel(operations, shape), np.zeros((1, *shape), np.float32), tmp_path)
+
+
+def test_a_packed_model_refuses_an_operation_without_a_step_when_it_runs():
+    with pytest.raises(TypeError, match="has no step in numpy"):
+        PackedModel((Unknown("a"),), (4,))(np.zeros((1, 4), np.float32))
