@@ -68,31 +68,6 @@ class BinaryResNet(nn.Module):
         return self.head(self.sign(F.avg_pool2d(x, 8).flatten(1)))
 
 
-class InvertedResidual(nn.Module):
-    def __init__(self, channels, hidden):
-        super().__init__()
-        self.widen = nn.Sequential(BinaryConv2d(channels, hidden, 1), nn.BatchNorm2d(hidden), nn.ReLU6())
-        self.depthwise = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden)
-        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(hidden, hidden, 1), nn.Hardsigmoid())
-        self.narrow = nn.Sequential(BinaryConv2d(hidden, channels, 1), nn.BatchNorm2d(channels))
-
-    def forward(self, x):
-        hidden = F.hardswish(self.depthwise(self.widen(x)))
-        return torch.add(x, self.narrow(hidden * self.gate(hidden)))
-
-
-class MobileNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.SiLU(), nn.GroupNorm(2, 6))
-        self.blocks = nn.Sequential(InvertedResidual(6, 10), InvertedResidual(6, 12))
-        self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 5), nn.Softmax(dim=1))
-
-    def forward(self, x):
-        x = F.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1)
-        return self.head(x.view(x.size(0), -1))
-
-
 class DenseNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -223,7 +198,6 @@ class ConvertedAttention(nn.Module):
 GRAPHS = {
     "resnet": ((3, 8, 8), ResNet),
     "binary resnet": ((3, 8, 8), BinaryResNet),
-    "mobilenet": ((3, 8, 8), MobileNet),
     "densenet": ((3, 8, 8), DenseNet),
     "transformer": ((6, 12), Transformer),
     "flash transformer": ((6, 12), FlashTransformer),
