@@ -115,7 +115,7 @@ def approximate_layers(model, batches, names, rival, *, bits, norms, targets):
         for layer in (module for module in calls if module in layers):
             moments = Moments(1, layer.in_features)
             for number in range(len(data)):
-                seen = passes.seen(layer, number, sums=targets)
+                seen = passes.layer_call(layer, number, sums=targets)
                 wanted = reference.targets(layers[layer], number, seen).flatten(0, -2) if targets else None
                 if wanted is not None and layer.bias is not None:
                     wanted = wanted - layer.bias

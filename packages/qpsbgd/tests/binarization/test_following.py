@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.passes import Branch, LayerCall, Passes, Sums
+from qpsbgd.binarization.branches import Branch, Sums
+from qpsbgd.binarization.passes import LayerCall, Passes
 
 
 class Block(nn.Module):
@@ -72,13 +73,13 @@ def test_a_branch_ends_in_its_sum_and_its_norm_can_be_undone(way):
     passes = Passes(model, [x])
     passes.calls()
     with passes.watching():
-        assert passes.seen(block.first, 0, sums=True).branch is None
-        seen = passes.seen(block.second, 0, sums=True)
+        assert passes.layer_call(block.first, 0, sums=True).branch is None
+        seen = passes.layer_call(block.second, 0, sums=True)
     skip = model[:3](x)
     torch.testing.assert_close(seen.other, skip)
     error = torch.randn_like(skip)
     outputs = block.second(seen.x)
-    changed = block.last_norm(outputs + seen.branch.undone(error))
+    changed = block.last_norm(outputs + seen.branch.before_norms(error))
     torch.testing.assert_close(changed, block.last_norm(outputs) + error, rtol=1e-4, atol=1e-4)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -88,14 +89,14 @@ def test_a_branch_is_made_up_for_only_where_both_networks_have_it():
     passes = Passes(model, [x])
     passes.calls()
     with passes.watching():
-        here = passes.seen(model[3].second, 0, sums=True)
+        here = passes.layer_call(model[3].second, 0, sums=True)
         plain = type(model[3].second).forward(model[3].second, here.x)
         torch.testing.assert_close(passes.targets("3.second", 0, here), plain)
         torch.testing.assert_close(passes.targets("3.second", 0, LayerCall(here.x, None, None)), plain)
         torch.testing.assert_close(passes.targets("3.first", 0, here), model[3].first(model[:3](x)))
         error = torch.randn_like(here.other)
         found = passes.targets("3.second", 0, here._replace(other=here.other - error))
-        torch.testing.assert_close(found, plain + here.branch.undone(error), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found, plain + here.branch.before_norms(error), rtol=1e-4, atol=1e-4)
 
 
 def test_real_layers_behind_binary_ones_make_up_for_their_errors():
@@ -130,9 +131,9 @@ def test_the_scales_of_all_norms_are_undone_but_in_channels_that_hardly_count(di
     branch = plain.through(first, output).through(nn.Identity(), output).through(second, output)
     assert branch.norms == (first, second)
     error = torch.randn(5, 3, *(4,) * dimensions)
-    assert plain.undone(error) is error
+    assert plain.before_norms(error) is error
     factors = torch.tensor([1.0, -0.5, 0.0]).reshape(-1, *(1,) * dimensions)
-    torch.testing.assert_close(branch.undone(error), error * factors)
+    torch.testing.assert_close(branch.before_norms(error), error * factors)
 
 
 def added(function):
@@ -145,11 +146,11 @@ def added(function):
 
         def through(module, value):
             result = module(value)
-            sums.called(module, (value,), result)
+            sums.follow(module, (value,), result)
             return result
 
         function(x, y, lambda value: through(norm, value), lambda value, module: through(module, value))
-        assert not sums.called(norm, (), y)
+        assert not sums.follow(norm, (), y)
     return [norms for one, norms in found if one is layer]
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fitted
+from qpsbgd.binarization.layer_fit import LayerFit, empty_like, fill, fit_layer
 from qpsbgd.binarization.layer_run import Options
 from qpsbgd.binarization.planes import Effort, Fit
 
@@ -32,7 +32,8 @@ def test_a_layer_of_zeros_loses_nothing():
 def test_answers_do_not_depend_on_the_units_of_inputs_and_weights():
     moments, weights = correlated()
     found, small = (
-        fitted(unit * moments, size * weights, bits=2, effort=effort()) for unit, size in ((1, 1), (2.0**-90, 2.0**-50))
+        fit_layer(unit * moments, size * weights, bits=2, effort=effort())
+        for unit, size in ((1, 1), (2.0**-90, 2.0**-50))
     )
     assert torch.equal(found.planes, small.planes)
     assert found.lost == small.lost
@@ -42,7 +43,7 @@ def test_answers_do_not_depend_on_the_units_of_inputs_and_weights():
 
 def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
     moments, weights = correlated()
-    lost = fitted(moments, weights, bits=1, effort=effort()).lost["search"]
+    lost = fit_layer(moments, weights, bits=1, effort=effort()).lost["search"]
     barely = moments[0] + 1e-6 * moments[0].diagonal().mean() * torch.eye(40)
     fit = Fit.rounded(barely, weights[0], bits=1)
     list(fit.improve(effort()))
@@ -52,7 +53,7 @@ def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
 @pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])
 def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(solver):
     weights = torch.tensor([[3.0, -1.0], [-1.0, 0.0], [2.0, 5.0]], dtype=torch.float64)[None]
-    found = fitted(torch.zeros(1, 3, 3, dtype=torch.float64), weights, bits=1, effort=effort(solver))
+    found = fit_layer(torch.zeros(1, 3, 3, dtype=torch.float64), weights, bits=1, effort=effort(solver))
     assert torch.equal(found.planes[0], torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]).double())
     torch.testing.assert_close(found.scales, torch.tensor([[2.0, 2.0]]).double())
     torch.testing.assert_close(found.margins[0], weights[0].abs())

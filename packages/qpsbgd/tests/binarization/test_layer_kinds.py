@@ -224,7 +224,7 @@ def test_the_target_of_a_token_that_an_expert_has_in_both_networks_is_the_float_
     layer, passes = model.get_submodule(name), Passes(model, [batch])
     passes.calls()
     with passes.watching(), torch.no_grad():
-        there = passes.seen(layer, 0)
+        there = passes.layer_call(layer, 0)
         away = there._replace(x=torch.randn_like(there.x))  # of a network that gives the expert the same tokens
         wanted = passes.targets(name, 0, away)
         torch.testing.assert_close(wanted, F.linear(there.x, layer.weight))

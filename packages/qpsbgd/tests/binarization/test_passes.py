@@ -41,7 +41,7 @@ def test_passes_go_on_from_what_was_computed_and_see_the_same_inputs():
     seen = {}
     with passes.watching():
         for layer in (model.second, model.third):
-            seen[layer] = [passes.seen(layer, number).x for number in range(3)]
+            seen[layer] = [passes.layer_call(layer, number).x for number in range(3)]
         with torch.no_grad():
             model.second.weight.mul_(1)
     assert Counting.calls == 3  # once per batch, not once per batch and layer
@@ -115,7 +115,7 @@ def test_outputs_are_kept_as_far_as_there_is_room(most, calls, monkeypatch):
     passes.calls()
     with passes.watching():
         Counting.calls = 0
-        assert all(passes.seen(layer, 0) is not None for layer in model[1:])
+        assert all(passes.layer_call(layer, 0) is not None for layer in model[1:])
     assert Counting.calls == calls
 
 
@@ -126,7 +126,7 @@ def test_hooks_of_the_parts_of_a_sequence_run_in_every_pass():
     passes.calls()
     with passes.watching():
         for layer in (model[1], model[2], model[2]):
-            passes.seen(layer, 0)
+            passes.layer_call(layer, 0)
     assert len(calls) == 4
 
 
@@ -144,5 +144,5 @@ def test_a_layer_that_a_batch_does_not_reach_hides_none_after_it():
     passes = Passes(model, [torch.ones(4, 3), -torch.ones(4, 3)])
     passes.calls()
     with passes.watching():
-        assert passes.seen(model.first, 0) is not None and passes.seen(model.first, 1) is None
-        assert all(passes.seen(model.second, number) is not None for number in (0, 1))
+        assert passes.layer_call(model.first, 0) is not None and passes.layer_call(model.first, 1) is None
+        assert all(passes.layer_call(model.second, number) is not None for number in (0, 1))

@@ -94,7 +94,7 @@ def binarize(
         ('BinaryLinear', ['0'])
     """
     options = Options(bits, solver, rounds, targets, bias, rows, progress)
-    device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
+    device, data = _device(model), [arguments(model, batch) for batch in _as_list(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     precise = torch.inference_mode(False), torch.autocast(device.type, enabled=False)
@@ -113,7 +113,7 @@ def binarize(
     return Binarized(changes.model, Report(lines, chosen.kept, summary(changes.model)))
 
 
-def _listed(batches: Iterable[Any]) -> list[Any]:
+def _as_list(batches: Iterable[Any]) -> list[Any]:
     if isinstance(batches, Tensor | Mapping | str) or not isinstance(batches, Iterable):
         kind = type(batches).__name__
         raise TypeError(f"batches must be a list or an iterable of batches, got {kind}; a single batch goes as [x]")

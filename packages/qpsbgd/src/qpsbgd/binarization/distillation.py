@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from qpsbgd.binarization.passes import answer, arguments
+from qpsbgd.binarization.passes import arguments, model_output
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.contexts import evaluation_mode, forward_hooks
 from qpsbgd.optim import QPSBGD
@@ -60,7 +60,7 @@ def distill(
     Raises:
         ValueError: There are no batches, no binary layers, or no such modules.
     """
-    inner = [(_found(student, name, "student"), _found(teacher, name, "teacher")) for name in layers]
+    inner = [(_module(student, name, "student"), _module(teacher, name, "teacher")) for name in layers]
     binary = [module for module in student.modules() if isinstance(module, BinaryLayer)]
     if not binary:
         raise ValueError("the student must have binary layers: binarize the model first")
@@ -82,9 +82,9 @@ def distill(
         for given in itertools.islice(_repeated(batches), steps):
             batch = arguments(teacher, given)
             with torch.no_grad():
-                wanted = answer(teacher, batch)
+                wanted = model_output(teacher, batch)
             optimizer.zero_grad()
-            total = compare(answer(student, batch), wanted)
+            total = compare(model_output(student, batch), wanted)
             for ours, theirs in inner:
                 total = total + relative_error(outputs[ours], outputs[theirs]) / len(inner)
             total.backward()  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ def _repeated(batches: Iterable[Any]) -> Iterator[Any]:
             return
 
 
-def _found(model: nn.Module, name: str, what: str) -> nn.Module:
+def _module(model: nn.Module, name: str, what: str) -> nn.Module:
     try:
         return model.get_submodule(name)
     except AttributeError as error:

@@ -65,7 +65,7 @@ def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:
     return torch.linalg.solve(system, cross + pull * weights)
 
 
-def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> LayerFit:
+def fit_layer(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> LayerFit:
     """Planes and scales of weights (groups, n, m), for second moments or covariances of their inputs (groups, n, n)."""
     lost: dict[str, float] = {}
     fits: list[Fit] = []
@@ -94,16 +94,16 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
     )
 
 
-def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor) -> None:
+def fill(binary: BinaryLayer, layer: Any, fit: LayerFit, bias: Tensor) -> None:
     """Give a binary layer what was found for a real one; latent weights have sizes that say what a flip would cost."""
-    size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
-    latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
+    size = fit.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    latent = fit.planes * (fit.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
     weight, old = layer.weight, getattr(layer, "bias", None)
     with torch.no_grad():
         latent = latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape)
         binary.weight.copy_(latent).requires_grad_(weight.requires_grad)
         assert binary.scale is not None
-        binary.scale.copy_(found.scales.T).requires_grad_(weight.requires_grad)
+        binary.scale.copy_(fit.scales.T).requires_grad_(weight.requires_grad)
         if binary.bias is not None:
             binary.bias.copy_(bias.flatten()).requires_grad_((weight if old is None else old).requires_grad)
     binary.train(layer.training)

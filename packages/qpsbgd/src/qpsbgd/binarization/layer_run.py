@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.layer_fit import empty_like, fill, fitted, matrices, target_weights, weight_like
+from qpsbgd.binarization.layer_fit import empty_like, fill, fit_layer, matrices, target_weights, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import LayerCall, Passes
@@ -93,7 +93,7 @@ Note = Callable[[str], object]
 
 
 @contextmanager
-def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[tuple[Show, Note]]:
+def _progress(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[tuple[Show, Note]]:
     """Functions to call after every layer and within one: they show a bar, call the user's, or do nothing."""
     if callable(progress) or not progress:
         yield progress or (lambda line: None), lambda text: None
@@ -129,14 +129,14 @@ class LayerRun:
                 check_memory(MATRICES * 8 * groups * inputs**2, what, "leave it out of `layers`")
         lines: list[LayerLoss] = []
         watching = nullcontext() if self.reference is None else self.reference.watching()
-        experts = [one for one in self.changes.model.modules() if isinstance(one, ExpertLayers)]
-        with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as (show, note):
+        experts = [module for module in self.changes.model.modules() if isinstance(module, ExpertLayers)]
+        with self.passes.watching(), watching, _progress(self.options.progress, len(names)) as (show, note):
             for module in calls:
                 if module in names:
                     try:
-                        lines.append(self._binarized(module, names[module], note))
+                        lines.append(self._binarize(module, names[module], note))
                     except NoRows:
-                        if not any(module in set(one.modules()) for one in experts):
+                        if not any(module in set(expert.modules()) for expert in experts):
                             raise
                         self.selection.kept[names[module]] = "no calibration batch has tokens for this expert"
                     else:
@@ -147,7 +147,7 @@ class LayerRun:
                     self._estimate(module)
         return tuple(lines)
 
-    def _binarized(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
+    def _binarize(self, layer: nn.Module, name: str, note: Note) -> LayerLoss:
         options, weights = self.options, matrices(layer)
         biased = options.bias or getattr(layer, "bias", None) is not None
         binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
@@ -158,7 +158,7 @@ class LayerRun:
         metrics = moments.metric(centred=biased)
         if self.reference is not None:
             weights = target_weights(metrics, moments.cross(centred=biased), weights)
-        fit = fitted(metrics, weights, bits=binary.bits, effort=effort)
+        fit = fit_layer(metrics, weights, bits=binary.bits, effort=effort)
         if self.reference is None:
             bias = torch.einsum("gn,gnm->gm", moments.mean, fit.errors)
             if (old := getattr(layer, "bias", None)) is not None:
@@ -167,7 +167,7 @@ class LayerRun:
             bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - fit.errors)
         fill(binary, layer, fit, bias)
         self.changes.replace(layer, binary)
-        self.passes.replaced(layer, binary)
+        self.passes.watch_instead(layer, binary)
         took = time.monotonic() - start
         return LayerLoss(
             name, (len(weights) * weights.shape[2], weights.shape[1]), binary.bits, **fit.lost, seconds=took
@@ -192,8 +192,8 @@ class LayerRun:
         name = next(path for path, module in self.changes.model.named_modules() if module is norm)
         moments = Moments(norm.num_features, 1, name)
         for number in range(len(self.passes.batches)):
-            if (seen := self.passes.seen(norm, number)) is not None:
-                moments.add(seen.x.movedim(1, -1).reshape(-1, norm.num_features))
+            if (call := self.passes.layer_call(norm, number)) is not None:
+                moments.add(call.x.movedim(1, -1).reshape(-1, norm.num_features))
         unbiased = moments.count / max(moments.count - 1, 1)
         self.changes.set(norm.running_mean, moments.mean[:, 0])
         self.changes.set(norm.running_var, unbiased * moments.metric(centred=True)[:, 0, 0])
@@ -204,32 +204,32 @@ class LayerRun:
         moments = Moments(groups, inputs, name)
         for number, batch in enumerate(self.passes.batches):
             note(f"{name}: batch {number + 1} of {len(self.passes.batches)}")
-            seen = self.passes.seen(layer, number, sums=reference is not None)
-            wanted = None if seen is None or reference is None else reference.targets(name, number, seen)
-            if seen is not None and (wanted is not None or reference is None):
-                mask, at = self._chosen(batch, seen, reader)
+            call = self.passes.layer_call(layer, number, sums=reference is not None)
+            wanted = None if call is None or reference is None else reference.targets(name, number, call)
+            if call is not None and (wanted is not None or reference is None):
+                mask, at = self._choose_rows(batch, call, reader)
                 targets = None if wanted is None else reader.grad_rows(wanted[mask], at)
-                moments.add(reader.plain_rows(seen.x[mask], at), targets)
+                moments.add(reader.plain_rows(call.x[mask], at), targets)
         if not moments.count:
             raise NoRows(f"{name}: no calibration batch has any rows for it")
         return moments
 
-    def _chosen(self, batch: Any, seen: LayerCall, reader: Reader) -> tuple[Any, Tensor | None]:
+    def _choose_rows(self, batch: Any, call: LayerCall, reader: Reader) -> tuple[Any, Tensor | None]:
         """A mask of the tokens that count, ... where x (B, T, n) has none, and which of their rows do; None for all."""
         given = self.options.mask(batch)
         mask: Any = ...
         if given is not None:
-            given = given.to(seen.x.device, torch.bool)
-            if seen.tokens is not None and seen.tokens.numel() == given.numel():
-                given = given.flatten()[seen.tokens]
-            mask = given if seen.x.shape[:-1] == given.shape else ...
+            given = given.to(call.x.device, torch.bool)
+            if call.tokens is not None and call.tokens.numel() == given.numel():
+                given = given.flatten()[call.tokens]
+            mask = given if call.x.shape[:-1] == given.shape else ...
         inputs = reader.weight[0].numel() // reader.bits
         per_input = min(ROWS_PER_INPUT, max(LEAST_PER_INPUT, MOST_NUMBERS // inputs**2))
         most = -(-max(LEAST_ROWS, per_input * inputs) // len(self.passes.batches))
-        count = reader.count_rows(seen.x[mask])
-        return mask, self._spread(most, count) if count > most else None
+        count = reader.count_rows(call.x[mask])
+        return mask, self._draw_rows(most, count) if count > most else None
 
-    def _spread(self, most: int, count: int) -> Tensor:
+    def _draw_rows(self, most: int, count: int) -> Tensor:
         """Numbers of rows, one from each of `most` equal parts of all of them, drawn at random.
 
         Evenly spaced ones would meet the same few places of every image or text: a GPT then lost more with more data.

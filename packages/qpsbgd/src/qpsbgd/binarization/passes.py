@@ -10,7 +10,6 @@ Passes through the float network give the outputs t that a layer should have in 
 
 x and x̂ are the layer's inputs in the float network and in the binary one. Where its output, times the scale d of a norm
 after it, is added to another term, r and r̂ are that term in both: so errors do not add up along residual branches.
-A branch goes from a layer through batch norms in evaluation mode, dropout and identities to a sum.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,87 +26,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from qpsbgd.binarization.branches import Branch, Sums
 from qpsbgd.binarization.selected_rows import SelectedRows, Selection
 from qpsbgd.nn.contexts import temporary_attributes
 from qpsbgd.nn.conversion import is_converted
 from qpsbgd.nn.experts import ExpertLayers
 
 MOST_KEPT = 4 * 2**30  # bytes of outputs that are kept at most; what is beyond is computed again
-LEAST_SCALE = 1e-3  # channels that a norm scales down below this share of the largest make up for nothing
-
 WHOLE = -1
 
 
 class _Reached(BaseException):
     """Ends a pass; not an Exception, so that no model catches it."""
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A layer's output on its way to a sum: a tensor that has not changed since, and the norms that it went through."""
-
-    layer: nn.Module
-    output: Tensor
-    version: int
-    norms: tuple[_BatchNorm, ...] = ()
-
-    def through(self, module: nn.Module, output: Tensor) -> Branch:
-        """The branch after one more module."""
-        norms = (*self.norms, module) if isinstance(module, _BatchNorm) else self.norms
-        return Branch(self.layer, output, output._version, norms)
-
-    def undone(self, error: Tensor) -> Tensor:
-        """The change of the layer's output that changes the sum by `error`."""
-        if not self.norms:
-            return error
-        scale = torch.ones(())
-        for norm in self.norms:
-            assert norm.running_var is not None
-            one = (norm.running_var + norm.eps).rsqrt()
-            scale = scale * (one if norm.weight is None else one * norm.weight.detach())
-        small = scale.abs() < LEAST_SCALE * scale.abs().amax()
-        factor = torch.where(small, 0.0, 1 / torch.where(small, 1.0, scale))
-        return error * factor.reshape(-1, *(1,) * (error.ndim - 2))
-
-
-class Sums(TorchFunctionMode):
-    """While entered, calls `found(branch, other)` before a branch is added to a tensor of its shape; that may raise."""
-
-    def __init__(self, found: Callable[[Branch, Tensor], None]) -> None:
-        super().__init__()
-        self._found = found
-        self._branches: dict[int, Branch] = {}
-
-    def begin(self, layer: nn.Module, output: Any) -> None:
-        """A layer has given an output."""
-        if isinstance(output, Tensor):
-            self._branches[id(output)] = Branch(layer, output, output._version)
-
-    def called(self, module: nn.Module, args: Sequence[Any], output: Any) -> bool:
-        """Some module has been called: whether a branch goes on, through a norm or what changes nothing."""
-        branch = self._branch(args[0]) if args else None
-        fixed = isinstance(module, _BatchNorm) and module.running_var is not None and not module.training
-        if branch is None or not (fixed or isinstance(module, _DropoutNd | nn.Identity)):
-            return False
-        self._branches[id(output)] = branch.through(module, output)
-        return True
-
-    def _branch(self, value: Any) -> Branch | None:
-        branch = self._branches.get(id(value)) if isinstance(value, Tensor) else None
-        return branch if branch is not None and value._version == branch.version else None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in ("add", "add_", "__add__", "__radd__", "__iadd__") and not kwargs:
-            for one, other in (args[:2], args[1::-1]):
-                branch = self._branch(one)
-                if branch is not None and isinstance(other, Tensor) and other.shape == one.shape:
-                    self._found(branch, other)
-        return func(*args, **(kwargs or {}))
 
 
 class LayerCall(NamedTuple):
@@ -194,12 +126,12 @@ class Passes:
             result = function(*args, **kwargs)
             if isinstance(result, Tensor) and not function.__name__.startswith("new_"):  # not its type and device alone
                 parameters = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, nn.Parameter)]
-                read.update(owners[one] for one in parameters if one in owners and owners[one] not in running)
+                read.update({owners[weight] for weight in parameters if weight in owners} - {*running})
             return result
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             running.pop()
-            if not sums.called(module, args, output) and not list(module.children()):
+            if not sums.follow(module, args, output) and not list(module.children()):
                 sums.begin(module, output)
 
         sums = Sums(lambda branch, _: self._summed.add(branch.layer))
@@ -216,7 +148,7 @@ class Passes:
     def run(self, number: int) -> Any:
         """The model's output for one batch."""
         with torch.no_grad():
-            return answer(self._model, self.batches[number])
+            return model_output(self._model, self.batches[number])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -251,24 +183,24 @@ class Passes:
                 forward = partial(self._in_sequence, module)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            return self._called(module, forward, args, kwargs)
+            return self._run_module(module, forward, args, kwargs)
 
         module.forward = watched
 
-    def replaced(self, old: nn.Module, new: nn.Module) -> None:
+    def watch_instead(self, old: nn.Module, new: nn.Module) -> None:
         """Watch a module that was put in the place of another, while `watching`."""
         if old in self._once:
             self._once.add(new)
         self.watch(new)
 
-    def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> LayerCall | None:
+    def layer_call(self, layer: nn.Module, number: int, *, sums: bool = False) -> LayerCall | None:
         """A layer's call in the pass of one batch, with `sums` followed to a sum; None where it is not reached.
 
         Of one that is called several times, the input is the rows of all calls, (B, n), and there is no sum.
         """
         ends: list[tuple[Branch, Tensor]] = []
 
-        def found(branch: Branch, other: Tensor) -> None:
+        def end(branch: Branch, other: Tensor) -> None:
             if branch.layer is layer:
                 ends.append((branch, other.clone()))
                 raise _Reached
@@ -276,9 +208,9 @@ class Passes:
         self._target, self._input, self._inputs, self._tokens, self._batch = layer, None, [], [], number
         self._selection = Selection()
         once = layer in self._once
-        self._beyond = Sums(found) if sums and layer in self._summed and once else None
+        self._beyond = Sums(end) if sums and layer in self._summed and once else None
         kept = dict(self._outputs[number]), self._kept_bytes
-        with suppress(_Reached), _Functions(self._computed), self._beyond or nullcontext():
+        with suppress(_Reached), _Functions(self._run_function), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
         if self._inputs:
@@ -298,7 +230,7 @@ class Passes:
         """
         layer = self._model.get_submodule(name)
         forward = partial(type(layer).forward, layer)  # not the watched one, which looks for what is kept
-        there = self.seen(layer, number, sums=True)
+        there = self.layer_call(layer, number, sums=True)
         if there is None and here.tokens is None:
             return None
         with torch.no_grad():
@@ -311,10 +243,10 @@ class Passes:
                 return wanted
             wanted = forward(there.x)
             if here.branch is not None and here.other is not None and there.other is not None:
-                wanted = wanted + here.branch.undone(there.other - here.other)
+                wanted = wanted + here.branch.before_norms(there.other - here.other)
         return wanted
 
-    def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _run_module(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
             self._input = args[0] if args else next(iter(kwargs.values()))
             self._selection |= self._selected.of(self._input)
@@ -327,13 +259,13 @@ class Passes:
                 raise _Reached
             self._input = self._input.clone()  # what follows may change it in place
         if self._beyond is None or self._input is None:
-            return self._kept((module, WHOLE), partial(self._inner, module, forward, args, kwargs))
+            return self._recall((module, WHOLE), partial(self._run_inside, module, forward, args, kwargs))
         output = forward(*args, **kwargs)  # with the layer, which will change: not kept
-        if not self._beyond.called(module, args, output) and module is self._target:
+        if not self._beyond.follow(module, args, output) and module is self._target:
             self._beyond.begin(module, output)
         return output
 
-    def _inner(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _run_inside(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with temporary_attributes([self], _inside=(module, itertools.count())):
             return forward(*args, **kwargs)
 
@@ -347,7 +279,7 @@ class Passes:
             input = part(input)
         return input
 
-    def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def _run_function(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The result of a function; kept of attention, which takes as long as a layer but is no module."""
         if self._input is not None and self._target in self._once:
             return function(*args, **kwargs)
@@ -355,15 +287,15 @@ class Passes:
             result = function(*args, **kwargs)
         else:
             module, numbers = self._inside
-            result = self._kept((module, next(numbers)), partial(function, *args, **kwargs))
+            result = self._recall((module, next(numbers)), partial(function, *args, **kwargs))
         self._selected.follow(function, args, kwargs, result)
         return result
 
-    def _kept(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
+    def _recall(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
         """The output kept under a key, or else computed and kept now, in place of those inside its module."""
         outputs, (module, number) = self._outputs[self._batch], key
         if key in outputs:
-            return _copied(outputs[key])  # a copy, since what follows may change it in place
+            return _copy(outputs[key])  # a copy, since what follows may change it in place
         output = compute()
         if module in self._once and self._target is not None and self._input is None:
             inner = set(module.modules()) if number == WHOLE else set()
@@ -371,7 +303,7 @@ class Passes:
                 self._kept_bytes -= _size(outputs.pop(old))
             if self._kept_bytes + _size(output) <= MOST_KEPT:
                 self._kept_bytes += _size(output)
-                outputs[key] = _copied(output)
+                outputs[key] = _copy(output)
         return output
 
 
@@ -396,9 +328,9 @@ def arguments(model: nn.Module, batch: Any) -> Any:
     return tuple(batch[: sum(parameter.kind in places for parameter in parameters)])
 
 
-def answer(model: nn.Module, batch: Any) -> Any:
+def model_output(model: nn.Module, batch: Any) -> Any:
     """A model's output for copies of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
-    batch = _copied(batch)
+    batch = _copy(batch)
     try:
         if isinstance(batch, dict):
             return model(**batch)
@@ -409,7 +341,7 @@ def answer(model: nn.Module, batch: Any) -> Any:
         raise
 
 
-def _copied(output: Any) -> Any:
+def _copy(output: Any) -> Any:
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, output)
 
 
