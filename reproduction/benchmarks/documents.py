@@ -10,99 +10,56 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import paper_tables as paper
-from benchmarks.deploy import deploy_tables as deploy
-from benchmarks.solvers import solver_tables as solving
+from benchmarks import paper_tables
+from benchmarks.deploy import deploy_tables
+from benchmarks.solvers import solver_tables
 from benchmarks.tables import RESULTS, ROOT, results
-from benchmarks.training import binarize_tables as binarizing
-from benchmarks.training import family_tables as families
-from benchmarks.training import solver_study_tables as studies
-from benchmarks.training import training_tables as training
+from benchmarks.training import binarize_tables, family_tables, solver_study_tables, training_tables
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.framework.checksums import with_checksum, without_checksum
-from qpsbgd_paper.report.curves import plot_verdicts
-from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.figures import pictures as pictures_of
 from qpsbgd_paper.report.rendering import image
 
 FIGURES = ROOT / "docs" / "figures"
 LINK = re.compile(r"figures/([\w.-]+\.svg)")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-DOCUMENTS = {
-    "README.md": (training.today_shortly,),
-    "docs/qubo.md": (
-        *(solving.constraint_problems, solving.dense_problems, solving.graph_problems),
-        *(solving.layer, solving.exact),
-    ),
-    "docs/annealers.md": (solving.many, solving.cost, solving.virtual_sizes),
-    "docs/training.md": (
-        *(
-            families.families,
-            families.deep_controls,
-            training.today,
-            training.unseen,
-            training.winner,
-            training.verdicts,
-        ),
-        *(training.step_cost, training.large, training.large_binarized),
-    ),
-    "docs/qubo_training.md": (
-        *(studies.qubo_training, studies.trained_starts, families.deep_weights, studies.frozen_features),
-    ),
-    "docs/deployment.md": (deploy.deployed_times, deploy.deployed_bytes),
-    "docs/microcontrollers.md": (deploy.microcontrollers, deploy.resnet8_accuracy),
-    "docs/design.md": (paper.attacked,),
-    "docs/integrations.md": (training.estimators,),
-    "docs/paper.md": (paper.claims, paper.methods, paper.released, paper.drawn, paper.released_qubos),
-    "docs/binarize.md": (
-        *(binarizing.binarized_targets, binarizing.binarized, binarizing.binarized_times, binarizing.binarized_sizes),
-        *(binarizing.pretrained, binarizing.fine_tuned),
-        *(binarizing.sentence_bits,),
-        *(binarizing.language_models, binarizing.trained_llama),
-    ),
+MODULES = (
+    *(paper_tables, deploy_tables, solver_tables),
+    *(binarize_tables, family_tables, solver_study_tables, training_tables),
+)
+MAKERS = {
+    name: made
+    for module in MODULES
+    for name, made in vars(module).items()
+    if getattr(made, "__module__", "") == module.__name__
 }
-"""What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
-
-DRAWN = {
-    "time_to_target": solving.time_figure,
-    "binarize": binarizing.binarize_figure,
-    "families": families.families_figure,
-    "today": training.today_figure,
-    "controls": studies.controls_figure,
-    "qubo_training": studies.qubo_training_figure,
-    "microcontrollers": deploy.microcontrollers_figure,
-    "verdicts": lambda: plot_verdicts(paper.summaries()),
-    "chip": lambda: plot_panels(paper.chip_figure()),
-}
-"""Figures of measurements, by name."""
+"""What makes the block `<!-- name -->` of a page, and, as `name_figure`, the figure name.svg that a page shows."""
 
 
-def written(name, text):
-    """A document with every marked block made anew.
+def written(text):
+    """A page with every marked block made anew.
 
     Raises:
-        ValueError: A marker is missing, unknown or there twice, or a block has no end.
+        ValueError: A marker is unknown, or a block has no end.
     """
-    makers = {make.__name__: make for make in DOCUMENTS[name]}
     marks = re.findall(r"<!-- (\w+) -->", text)
-    wanted = [mark for begin in marks[::2] for mark in (begin, "end")]
-    if sorted(marks[::2]) != sorted(makers) or marks != wanted:
+    if [*marks[1::2]] != ["end"] * (len(marks) // 2) or len(marks) % 2 or not MAKERS.keys() >= set(marks[::2]):
         raise ValueError(
-            f"{name} must have each of the blocks {', '.join(makers)} once, from <!-- name --> to <!-- end -->; "
-            f"its markers are {', '.join(marks)}"
+            f"blocks must go from <!-- name --> to <!-- end -->, name a function of {', '.join(MAKERS)}; "
+            f"the markers are {', '.join(marks)}"
         )
 
     def block(match):
-        return f"<!-- {match[1]} -->\n{makers[match[1]]()}\n<!-- end -->"
+        return f"<!-- {match[1]} -->\n{MAKERS[match[1]]()}\n<!-- end -->"
 
     return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
 
 
 def pictures():
-    """Everything in docs/figures that a document shows, by name."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    linked = {name for path in pages for name in LINK.findall(path.read_text(encoding="utf-8"))}
-    drawings = dict(DRAWN)
+    """Everything in docs/figures that a page shows, by name."""
+    linked = {name for path in PAGES for name in LINK.findall(path.read_text(encoding="utf-8"))}
+    drawings = {name.removesuffix("_figure"): make for name, make in MAKERS.items() if name.endswith("_figure")}
     for name in (*(f"paper/{name}" for name in EXPERIMENTS), "demo/digits"):
         drawings |= {name: picture.draw for name, picture in pictures_of(results(name)).items()}
     return {f"{name}.svg": image(draw, "svg") for name, draw in drawings.items() if f"{name}.svg" in linked}
@@ -121,10 +78,10 @@ def keep(folder):
 def main(folders):
     for folder in folders:
         keep(Path(folder))
-    for name in DOCUMENTS:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        (ROOT / name).write_text(written(name, text), encoding="utf-8")
-    (ROOT / "docs" / "solvers.svg").write_bytes(image(lambda: plot_panels(solving.solvers_figure()), "svg"))
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        if "<!-- end -->" in text:
+            path.write_text(written(text), encoding="utf-8")
     made = pictures()
     for path in FIGURES.iterdir():
         if path.name not in made:

@@ -4,12 +4,19 @@ import numpy as np
 
 from benchmarks.tables import cross_table, group_by, results
 from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.report.curves import plot_verdicts
+from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.tables import escape, mean_and_deviation, pipes
 
 
 def summaries():
     """The results of all experiments: the paper's in its order, then the demo's."""
     return [*(results(f"paper/{name}") for name in EXPERIMENTS), results("demo/digits")]
+
+
+def verdicts_figure():
+    """Every claim of the paper as a square of its verdict's colour."""
+    return plot_verdicts(summaries())
 
 
 def claims():
@@ -112,7 +119,8 @@ def chip_figure():
     shown = [k for k, (_, y) in enumerate(panel["nodes"]) if y <= used + 0.05]
     part = {key: [panel[key][k] for k in shown] for key in ("nodes", "colours")}
     title = "A layer of 84 columns on a Zephyr chip: one colour per column, one submission for all"
-    return {**drawn, "panels": [{**panel, **part, "size": 4.4, "title": title}], "columns": 1, "height": 5.2}
+    panels = [{**panel, **part, "size": 4.4, "title": title}]
+    return plot_panels({**drawn, "panels": panels, "columns": 1, "height": 5.2})
 
 
 def attacked():

@@ -6,7 +6,7 @@ since that is how they are used. The gap is that of the mean energy over the sam
 
     QPSBGD_DATA=… python benchmarks/solvers/solver_quality.py
 
-writes results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
+writes results/solver_quality.json; benchmarks/documents.py draws docs/figures/solvers.svg from it.
 """
 
 from qpsbgd.openmp import wait_passively

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.tables import cross_table, group_by, label_axes, results
+from qpsbgd_paper.report.drawings import plot_panels
 from qpsbgd_paper.report.styles import COLOURS, RED, line_looks
 from qpsbgd_paper.report.tables import pipes
 
@@ -101,7 +102,7 @@ def solvers_figure():
         limits = {"log": "xy", "y_limits": [4e-7, 2], "x_limits": [1e-2, 2e4]}
         title = row["family"].capitalize().replace("Mnist", "MNIST")
         panels.append({"title": title, "lines": lines, **axes, **limits})
-    return {"name": "solvers", "title": "", "kind": "lines", "panels": panels, "columns": 3, "height": 2.4}
+    return plot_panels({"name": "solvers", "kind": "lines", "panels": panels, "columns": 3, "height": 2.4})
 
 
 def _gaps(kind):
@@ -178,7 +179,7 @@ LOOKS = {
 }
 
 
-def time_figure():
+def time_to_target_figure():
     """The gap to the lowest known energy against time, one panel per instance."""
     rows = results("time_to_target")["rows"]
     known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["rows"]]
