@@ -10,11 +10,11 @@ own. Data as networks.py; `data=cifar-100` is held out.
 
 results/families.json also has trials by families.py of earlier commits: of 95140cfc, units of polar factors and rates
 steered by flips, both dropped; of 4e0af4e6, QuboDescent by memory and by powers of its gradients' output side, of which
-"outputs to 0.5" became what the library does.
+"outputs to 0.5" became what the library does; and of bf45cef2, QuboDescent by shares of flips, memories that grow
+("turnover") and weaker couplings ("delta"), which it became, and by roots of A (of bb9e73d9), dropped.
 """
 
 import math
-from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -23,14 +23,15 @@ from benchmarks.training.binarize_networks import GPT
 from benchmarks.training.controls import PROJECTIONS
 from benchmarks.training.network_families import convnext, densenet, mixer, mlp, mobilenet_v2, resnet18, vgg16, vit
 from benchmarks.training.networks import cifar_task, text_task, train
-from benchmarks.training.qubo_descent import Uncoupled
+from benchmarks.training.qubo_descent import COMPARED, SOLVERS, WINDOWS, Compared, RealMinimiser, Uncoupled, control
 from benchmarks.training.training_parts import DEVICE
 from torch import nn
 
-from qpsbgd import QPSBGD, QuboDescent, StraightThrough, recommend
+from qpsbgd import QPSBGD, StraightThrough, recommend
 from qpsbgd.nn import convert
 from qpsbgd.projections.weights import Weights
 from qpsbgd_paper.framework.networks import resnet, vgg_small
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 EPOCHS, TEXT_STEPS = 6, 1000
 GRID_IMAGES, ALL_IMAGES = 20_000, 45_000
@@ -54,37 +55,11 @@ FAMILIES = {
 }
 
 
-def weights(projection):
-    """QuboDescent by another projection."""
-
-    def make(model, steps, share):
-        return QPSBGD(model, share, projection, momentum=0.998, clip=None, relative=False, steps=steps, real=True)
-
-    return make
-
-
-@dataclass(frozen=True)
-class Trial(Weights):
-    """Weights with a memory that grows as the share of flips falls.
-
-    Args:
-        turnover: The share of a new gradient in F, per share of flips.
-    """
-
-    turnover: float | None = None
-
-    def directions(self, inputs):
-        if self.turnover is not None:
-            inputs = [replace(layer, momentum=1 - self.turnover * layer.rate) for layer in inputs]
-        return super().directions(inputs)
-
-
 def at_default_rate(projection, model, steps, lr):
     rate = lr * recommend(model, steps).lr
     return QPSBGD(model, rate, projection, relative=True, steps=steps, real=True)
 
 
-SHARES = [0.005, 0.01, 0.02]
 METHODS = {
     "ridge": (RATES, lambda m, s, lr: QPSBGD(m, lr, "ridge", relative=True, steps=s, real=True)),
     "polar": (RATES, lambda m, s, lr: QPSBGD(m, lr, "polar", relative=True, steps=s, real=True)),
@@ -92,19 +67,26 @@ METHODS = {
     "muon": ([0.003, 0.01, 0.02, 0.05], lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True)),
     **{name: ([1.0], partial(at_default_rate, p)) for name, p in PROJECTIONS.items() if name not in ("ridge", "polar")},
     "spins": ([1.0], partial(at_default_rate, "spins")),
-    "qubo": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, real=True)),
-    **{
-        f"qubo, turnover {t}, delta {d:g}": (SHARES, weights(Trial(turnover=t, delta=d)))
-        for t in (None, 0.25, 0.5, 1.0)
-        for d in (0.0, 0.3, 1.0)
-    },
-    "qubo, memory 0.995": (SHARES, lambda m, s, lr: QuboDescent(m, lr, steps=s, memory=0.995, real=True)),
-    "qubo, gradients": (SHARES, weights(Weights(outputs=False))),
-    "qubo-signs": (SHARES, weights(Uncoupled())),
-    "qubo-signs, gradients": (SHARES, weights(Uncoupled(outputs=False))),
     "adamw": ([1e-3, 3e-3, 1e-2, 3e-2], lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True)),
 }
 """Rates, and an optimiser of a model for so many steps at a rate."""
+WEIGHTS = {
+    "qubo": Weights(),
+    "qubo, no couplings": Uncoupled(),
+    "qubo, energies": None,
+    "qubo, 1 flip": Weights(solver=Descent(max_flips=1, warm=True)),
+    "qubo, 8 flips": Weights(solver=Descent(max_flips=8, warm=True)),
+    "qubo, tabu": Weights(solver=SOLVERS["tabu"]),
+    "qubo, no output side": Weights(outputs=False),
+    "qubo, memory of 500 steps": Weights(turnover=None),
+    "qubo, full couplings": Weights(delta=0.0),
+    "qubo, real minimiser": RealMinimiser(),
+}
+"""QuboDescent by projections of weights, at its default share of flips; energies are those of SOLVERS on problems of
+every 100th step."""
+
+
+DEEP_COMPARED = {name: other for name, other in COMPARED.items() if name not in WINDOWS}
 
 
 def run(job):
@@ -120,9 +102,15 @@ def run(job):
         task = text_task(TEXT_STEPS, job["seed"], True)
     else:
         task = cifar_task(data, EPOCHS, job["seed"], True, job["images"])
-    optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
+    if job["method"] in WEIGHTS:
+        projection = WEIGHTS[job["method"]] or Compared(others=DEEP_COMPARED, every=100)
+        optimizer = control(projection, model, steps=task[0], real=True)
+    else:
+        optimizer = METHODS[job["method"]][1](model, task[0], job["rate"])
     try:
         row = train(model, optimizer, task)
+        if job["method"] == "qubo, energies":
+            row |= projection.shares()
     except ValueError as error:  # gradients that are not finite
         return job | {"score": None, "error": str(error)[:100]}
     return job | (row if math.isfinite(row["score"]) else row | {"score": None})
@@ -167,7 +155,16 @@ def control_jobs():
                 yield sized(job, GRID_IMAGES)
 
 
+def weight_jobs():
+    """Three seeds of QuboDescent and of its sign, one of its parts and solvers."""
+    for method in WEIGHTS:
+        for seed in range(3 if method in ("qubo", "qubo, no couplings") else 1):
+            for family in ("gpt", "vit", "resnet20", "vgg-small"):
+                yield sized({"family": family, "method": method, "seed": seed}, GRID_IMAGES)
+
+
 if __name__ == "__main__":
     options, rows = arguments("families", processes=14)
     rows.measured(run, options.only(final_jobs(rows.measured(run, options.only(GRID)))))
     rows.measured(run, options.only(control_jobs()))
+    rows.measured(run, options.only(weight_jobs()))

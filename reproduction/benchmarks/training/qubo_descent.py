@@ -70,7 +70,7 @@ class RealMinimiser(Weights):
 def control(projection, model, lr=None, **options):
     """QPSBGD with a projection of weights, and QuboDescent's other options."""
     share = default_flips(model) if lr is None else lr
-    return QPSBGD(model, share, projection, momentum=0.998, clip=None, relative=False, **options)
+    return QPSBGD(model, share, projection, momentum=0.998, clip=None, relative=False, **options)  # β without turnover
 
 
 class LastPhase:
@@ -231,6 +231,15 @@ class Compared(Weights):
     drops: list = field(default_factory=list)
     every: int = 25
 
+    def capturable(self, inputs):
+        return False
+
+    def shares(self):
+        """The mean shares of the best drop."""
+        table = np.array(self.drops)
+        shares = (table / table.max(1, keepdims=True)).mean(0)
+        return {"problems": len(table), "shares": dict(zip(self.others, map(float, shares), strict=True))}
+
     def solve(self, moving):
         for step in moving:
             if step.state.step % self.every == 0:
@@ -258,10 +267,7 @@ def energies(job):
     wide = job["task"] != "digits"  # windows would take long
     others = {name: other for name, other in COMPARED.items() if not (wide and name in WINDOWS)}
     compared = Compared(others=others, every=25)
-    row = train(job, partial(control, compared))
-    table = np.array(compared.drops)
-    shares = (table / table.max(1, keepdims=True)).mean(0)
-    return row | {"problems": len(table), "shares": dict(zip(others, map(float, shares), strict=True))}
+    return train(job, partial(control, compared)) | compared.shares()
 
 
 JOBS = [

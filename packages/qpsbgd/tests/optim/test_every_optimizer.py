@@ -45,7 +45,7 @@ CONFIGURED = {
     "spins, a solver with state": projected(lambda: Spins(solver=Counting())),
     "printed, momentum": projected(Printed, momentum=0.9),
     "QuboDescent, windows": by(QuboDescent, window=2),
-    "QuboDescent, annealing": by(QuboDescent, solver="annealing", memory=0.5),
+    "QuboDescent, annealing": by(QuboDescent, solver="annealing", turnover=2.0),
     "QuboDescent, a solver with state": by(QuboDescent, solver=Counting(), window=3),
     "QuboDescent, schedule": by(QuboDescent, steps=9),
     "printed, literal": projected(lambda: Printed(scale="literal"), clip=None),

@@ -10,7 +10,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.recommend import FEW_NORMS, Network
 from qpsbgd.projections.weights import WEIGHT_DESCENT, Weights
 from qpsbgd.solvers import Solver
-from qpsbgd_qubo.options import BELOW_ONE, NOT_NEGATIVE
+from qpsbgd_qubo.options import NOT_NEGATIVE, POSITIVE
 
 DEFAULT_FLIPS, FREE_LAYERS = 0.02, 3.0
 """Up to three layers without norms train best with this share; ten, whose changes add up, need a tenth of it
@@ -40,7 +40,8 @@ class QuboDescent(QPSBGD):
         solver: The name of a solver or a solver object. None descends from w₀, or is "exact" where there is a window.
         window: In each step solve for this many weights per output unit, those whose flips alone gain most, all others
             fixed: problems for exact solvers and annealers, whatever the width of the layer. None for all weights.
-        memory: β of the mean gradient, which covers 500 steps. A character GPT trains better with 200, a ResNet worse.
+        turnover: The share of a new gradient in the mean gradient, for every flip of a weight: the mean covers 200
+            steps at a share of 2 %, and more as the share falls.
         warmup: As for `QPSBGD`.
         real: As for `QPSBGD`.
         lr: `flips`, by the name that parameter groups, schedulers and frameworks have for it.
@@ -54,14 +55,14 @@ class QuboDescent(QPSBGD):
         steps: int | None = None,
         solver: str | Solver | None = None,
         window: int | None = None,
-        memory: float = 0.998,
+        turnover: float = 0.25,
         warmup: float | None = None,
         real: Real = None,
         lr: float | None = None,
     ) -> None:
         if flips is not None and lr is not None:
             raise TypeError("flips and lr are the same; give one of them")
-        BELOW_ONE.checked("memory", memory)
+        POSITIVE.checked("turnover", turnover)
         groups = param_groups(params)
         share, name = (flips, "flips") if lr is None else (lr, "lr")
         if share is None:
@@ -69,12 +70,12 @@ class QuboDescent(QPSBGD):
         if NOT_NEGATIVE.checked(name, share) > 1:
             raise ValueError(f"{name} is a share of the weights and must be at most 1, got {share!r}")
         chosen = solver if solver is not None else "exact" if window is not None else WEIGHT_DESCENT
-        projection = Weights(solver=chosen, window=window)
+        projection = Weights(solver=chosen, window=window, turnover=turnover)
         super().__init__(
             groups,
             share,
             projection,
-            momentum=memory,
+            momentum=0.0,
             clip=None,
             steps=steps,
             warmup=warmup,

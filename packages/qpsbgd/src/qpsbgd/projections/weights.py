@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +23,7 @@ from qpsbgd.projections.protocol import (
     has_gradient,
 )
 from qpsbgd.projections.solving import solutions_of
-from qpsbgd.projections.system import SystemState, binary_size, block_moments, system_matrix
+from qpsbgd.projections.system import SystemState, block_moments, system_matrix
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.options import (
@@ -59,6 +58,8 @@ FIRST_OUTPUTS = 5
 them a last phase of few steps loses what training had found."""
 OUTPUT_DAMPING = 0.1
 """δ', in mean eigenvalues of L: units without a gradient stay as they are."""
+ROOTS = 5
+"""Renewals of A per renewal of (L + δ'I)^(−1/2): eigenvectors take longer than all else."""
 MOST_OUTPUTS = 2048
 """Output units that are whitened together: eigenvectors of more take seconds."""
 REACHABLE = 1.5
@@ -110,23 +111,26 @@ class Step:
         state: WeightsState = replace(inputs.state, step=inputs.state.step + 1)
         if state.gradient is not None:  # one of another shape is refused before it is whitened
             state.gradient = _unrounded(inputs.layer, state.gradient, inputs.grad)
-        graphed = isinstance(inputs.rate, Tensor)  # graphs are replayed where all layers have a rate and a gradient
+        rate: Any = inputs.rate
+        graphed = isinstance(rate, Tensor)  # graphs are replayed where all layers have a rate and a gradient
         moving = graphed or bool(has_gradient(inputs))
         whitened = moving and projection.outputs and projection.curvature is None
         grad = _whitened(inputs, state) if whitened else inputs.grad
-        state.gradient = _mean(inputs.layer, state.gradient, grad, inputs.momentum, state.step)
+        limit = projection.most_flips(blocks.width) / (REACHABLE * blocks.width)
+        wanted = rate.clamp(max=limit) if graphed else min(rate, limit)
+        new = 1 - inputs.momentum if projection.turnover is None else projection.turnover * wanted
+        state.gradient = _mean(inputs.layer, state.gradient, grad, _maximum(new, 1 / state.step))
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
             state.forget_derived()
             state.refreshes += 1
             moments = inputs.record.sums / inputs.record.rows
-            state.gram = _mean(inputs.layer, state.gram, moments, projection.memory, state.refreshes)
+            state.gram = _mean(inputs.layer, state.gram, moments, max(1 - projection.memory, 1 / state.refreshes))
         if state.matrix is None:
             state.matrix = projection.matrix(state.gram, blocks)
         weight: Any = inputs.layer.weight.detach()
         weight = weight if inputs.shards is None else weight.to_local()
         start = blocks.weights(torch.where(weight >= 0, 1.0, -1.0).to(inputs.grad)).contiguous()
-        wanted = _clamped(inputs.rate, most=projection.most_flips(blocks.width) / (REACHABLE * blocks.width))
         moves = graphed or (moving and wanted > 0)
         gradient = blocks.weights(state.gradient)
         if projection.curvature is not None:
@@ -151,12 +155,17 @@ class Step:
 
     def descend(self, solver: Descent) -> None:
         """Flip what lowers the energy most, from where the weights stand."""
+        limits = solver.limits(self.spins.shape[-1])
+        if triton := tensor_descent.triton_kernels(self.slopes, self.spins.shape[-1]):
+            if self.state.reach is None:
+                self.state.reach = triton.reaches_of(self.matrix)
+            linear = torch.baddbmm(self.slopes, self.start, self.matrix, beta=2, alpha=-2)  # twice the energy
+            self.spins, *_ = triton.search(self.matrix, linear, self.spins, reaches=self.state.reach, **limits)
+            return
         if not self.spins.is_cpu:
-            ends = [
-                tensor_descent.local_search(family, start.T.contiguous(), **solver.limits(len(start.T))).spins.T
-                for family, start in zip(self.families(), self.start, strict=True)
-            ]
-            self.spins = torch.stack(ends)
+            pairs = zip(self.families(), self.start, strict=True)
+            ends = [tensor_descent.local_search(family, start.T.contiguous(), **limits) for family, start in pairs]
+            self.spins = torch.stack([end.spins.T for end in ends])
             return
         matrix, diagonal = self.matrix, self.matrix.diagonal(dim1=-2, dim2=-1)
         own = diagonal.clone()[:, None]
@@ -168,7 +177,7 @@ class Step:
                 self.state.reach = matrix.abs().sum(-1).amax(-1)
             gains = thresholds(self.state.reach[:, None], largest)
             for parts in zip(matrix, fields, self.spins, gains, strict=True):
-                lower_columns(*(part.numpy() for part in parts), **solver.limits(self.spins.shape[-1]))
+                lower_columns(*(part.numpy() for part in parts), **limits)
         finally:
             diagonal.copy_(own[:, 0])
         self.after = fields + self.spins * own
@@ -214,10 +223,10 @@ class Step:
             gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
         state.gradient = _rounded(gradient, state.step)
         if self.moves and self.steered:
-            counts = torch.stack([flipped.sum(), torch.full_like(flipped.sum(), flipped.numel())]).double()
+            count, total = flipped.sum(dtype=torch.float64), flipped.numel()
             if self.inputs.shards is not None:
-                counts = self.inputs.shards.all_gather(counts).sum(0)
-            ratio = (counts[0] / (self.wanted * counts[1])).to(state.curvature)
+                count, total = self.inputs.shards.all_gather(torch.stack([count, count.new_tensor(total)])).sum(0)
+            ratio = (count / (self.wanted * total)).to(state.curvature)
             state.curvature = state.curvature * ratio.clamp(1 / FARTHEST, FARTHEST) ** STEERING
         away = torch.where(self.weight == 0, torch.finfo(self.weight.dtype).tiny, 2 * self.weight)  # sign(0) is +1
         figures = partial(self._figures, flipped)
@@ -248,6 +257,9 @@ class Weights(Projection):
         window: Solve for this many weights of each column, those whose flips alone gain most, all others fixed; None
             for all of them.
         outputs: Whether gradients are whitened on the output side; not done where `curvature` is given.
+        turnover: The share of a new gradient in the mean gradient, for every flip of a weight: at 0.25 and a share of
+            flips of 2 %, the mean covers 200 steps, and more as the share falls; at first it covers all steps. None
+            for 1 − β.
         delta: δ of A: it weakens the couplings.
         curvature: Instead of adjusting c, a bound on the second derivative of the mean loss by a row's outputs, times
             the rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
@@ -260,7 +272,6 @@ class Weights(Projection):
 
     name = "weights"
     capabilities = Capabilities(
-        momentum=0.998,
         takes_rate=True,
         state=WeightsState,
         sharded={"gradient": 0},
@@ -271,14 +282,15 @@ class Weights(Projection):
     solver: Any = field(default=WEIGHT_DESCENT, kw_only=True)
     window: int | None = field(default=None, kw_only=True)
     outputs: bool = field(default=True, kw_only=True)
-    delta: float = field(default=0.0, kw_only=True)
+    turnover: float | None = field(default=0.25, kw_only=True)
+    delta: float = field(default=0.3, kw_only=True)
     curvature: float | None = field(default=None, kw_only=True)
     memory: float = field(default=0.9, kw_only=True)
     refresh: int = field(default=20, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, window=AT_LEAST_ONE_OR_NONE, curvature=POSITIVE_OR_NONE)
+        check_options(self, window=AT_LEAST_ONE_OR_NONE, curvature=POSITIVE_OR_NONE, turnover=POSITIVE_OR_NONE)
         check_options(self, delta=NOT_NEGATIVE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
         object.__setattr__(self, "solver", make_solver(self.solver))
 
@@ -305,12 +317,13 @@ class Weights(Projection):
         shapes = super().family_shapes(layer)
         return shapes if self.window is None else [(min(self.window, n), m) for n, m in shapes]
 
-    def capturable(self, grad: Tensor, state: WeightsState) -> bool:
-        """With the default descent, once a few steps have been made."""
+    def capturable(self, inputs: LayerInputs) -> bool:
+        """Steps by the default descent, once c is known, that renew no moments."""
+        state: WeightsState = inputs.state
         known = (state.gram, state.matrix, state.curvature, state.root)
-        if not self.descends or not self.outputs or not all(isinstance(part, Tensor) for part in known):
+        if inputs.record is not None or not self.descends or not all(isinstance(part, Tensor) for part in known):
             return False
-        return tensor_descent.triton_kernels(grad, state.gram.shape[-1]) is not None
+        return tensor_descent.triton_kernels(inputs.grad, state.gram.shape[-1]) is not None
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """2 Ω where a weight flips, and zero elsewhere."""
@@ -368,15 +381,13 @@ def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
         grad, units = inputs.shards.gather_units(grad, len(layer.weight))
     pieces = layer.groups * _divisor(len(grad) // layer.groups)
     rows = grad.reshape(pieces, len(grad) // pieces, -1)
-    largest = binary_size(rows)
-    rows = rows / largest
-    squares = rows.double().square().mean() * largest.double().square()
+    squares = torch.linalg.vector_norm(rows, dtype=torch.float64).square() / rows.numel()
     state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_SIZE)
-    rows = rows * (largest / state.size.sqrt()).to(rows)
+    rows = rows / state.size.sqrt().to(rows)
     moments = rows @ rows.mT / rows.shape[-1]
     outputs = torch.eye(rows.shape[-2]).to(moments).expand_as(moments) if state.outputs is None else state.outputs
-    state.outputs = _lerp(outputs, moments, _clamped(1 / (state.step + FIRST_OUTPUTS), least=NEW_OUTPUTS))
-    if state.root is None or inputs.record is not None:
+    state.outputs = _lerp(outputs, moments, _maximum(NEW_OUTPUTS, 1 / (state.step + FIRST_OUTPUTS)))
+    if state.root is None or (inputs.record is not None and (state.refreshes < ROOTS or state.refreshes % ROOTS == 0)):
         values, vectors = torch.linalg.eigh(state.outputs.double())
         values = values.clamp(min=0)
         values = values + OUTPUT_DAMPING * values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
@@ -397,32 +408,25 @@ def _rounded(mean: Tensor, step: Any) -> Tensor:
     """
     if mean.dtype != torch.float32:
         return mean
-    place = torch.arange(mean[0].numel(), device=mean.device).reshape(mean.shape[1:])
-    step = step.long() if isinstance(step, Tensor) else step
-    mixed = (place * 0x9E3779B1 + step * 0x85EBCA77) & 0xFFFFFFFF
-    for factor in (0x7FEB352D, 0x846CA68B):
-        mixed = ((mixed ^ (mixed >> 16)) * factor) & 0xFFFFFFFF
-    below = (mixed >> 16).int()  # the part of a float that bfloat16 does not have
+    place = torch.arange(1, mean[0].numel() + 1, device=mean.device).reshape(mean.shape[1:])
+    mixed = place * 0x9E3779B1 + (step.long() if isinstance(step, Tensor) else step) * 0x85EBCA77
+    mixed = ((mixed ^ (mixed >> 16)) & 0xFFFFFFFF) * 0x7FEB352D
+    below = ((mixed >> 24) & 0xFFFF).int()  # the part of a float that bfloat16 does not have
     return ((mean.view(torch.int32) + below) & ~0xFFFF).view(torch.float32).bfloat16()
 
 
-def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, memory: float, count: Any) -> Tensor:
-    """The running mean after `count` values, the first ones not damped."""
-    if last is None:
-        return new.clone()
-    return _lerp(_unrounded(layer, last, new), new, (1 - memory) / (1 - memory**count))
+def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, share: Any) -> Tensor:
+    """The running mean with this share of the new value."""
+    return new.clone() if last is None else _lerp(_unrounded(layer, last, new), new, share)
 
 
 def _lerp(last: Tensor, new: Tensor, share: Any) -> Tensor:
-    """The mean of both with this share of the new one, a number or in a CUDA graph a tensor."""
     return torch.lerp(last, new, share.to(new) if isinstance(share, Tensor) else share)
 
 
-def _clamped(value: Any, *, least: float | None = None, most: float | None = None) -> Any:
-    """A number within bounds; a tensor in a CUDA graph."""
-    if isinstance(value, Tensor):
-        return value.clamp(least, most)
-    return min(value if least is None else max(value, least), math.inf if most is None else most)
+def _maximum(one: Any, other: Any) -> Any:
+    """The larger of two numbers; in a CUDA graph the second is a tensor, and the first may be one."""
+    return other.clamp(min=one) if isinstance(other, Tensor) else max(one, other)
 
 
 def _unrounded(layer: BinaryLayer, kept: Tensor, new: Tensor) -> Tensor:
