@@ -18,7 +18,7 @@ from benchmarks.training.training_tasks import TASKS
 
 from qpsbgd import QPSBGD, recommend
 from qpsbgd.projections import Polar, Ridge, Spins
-from qpsbgd.projections.protocol import of_moving_units
+from qpsbgd.projections.protocol import zero_idle_units
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
 from qpsbgd_qubo.solvers.search.descent import Descent
@@ -59,7 +59,7 @@ class GradientSigns(Polar):
 
     def directions(self, inputs):
         pairs = zip(super().directions(inputs), inputs, strict=True)
-        return signs([replace(d, values=of_moving_units(d.state.gradient, part.grad)) for d, part in pairs])
+        return signs([replace(d, values=zero_idle_units(d.state.gradient, part.grad)) for d, part in pairs])
 
 
 SIGNS = {"ridge-signs": RidgeSigns(), "polar-signs": PolarSigns(), "gradient-signs": GradientSigns()}

@@ -59,8 +59,8 @@ def _family(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) 
         with_gradient = (output_grads != 0).any(1)
         if not with_gradient.all():
             inputs, output_grads = inputs[with_gradient], output_grads[with_gradient]
-    directions = _normalised(inputs, gain=gain)
-    targets = output_grads if scale == "literal" else _scaled(output_grads, directions, scale=float(scale))
+    directions = _row_directions(inputs, gain=gain)
+    targets = output_grads if scale == "literal" else _scale_targets(output_grads, directions, scale=float(scale))
     quadratic = directions.T @ directions
     linear = -2 * (directions.T @ targets)
     offset = targets.square().sum(0)
@@ -81,7 +81,7 @@ def check_scale(scale: Scale) -> None:
         POSITIVE.checked('scale other than "literal"', scale)
 
 
-def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
+def _row_directions(inputs: Tensor, *, gain: float) -> Tensor:
     """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows of zeros and of rounding noise.
 
     1/‖j‖ turns rounding noise into the largest rows of Z, so rows with norms up to eps times the geometric mean of all
@@ -101,7 +101,7 @@ def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     return torch.where(used, inputs / safe / (gain * safe), 0)
 
 
-def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:
+def _scale_targets(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:
     """λ_j v_ij, with both means over the rows that are used; v is divided by its maximum to avoid underflow."""
     largest = output_grads.abs().amax(0) if len(output_grads) else output_grads.new_zeros(output_grads.shape[1])
     relative = output_grads / torch.where(largest > 0, largest, 1)

@@ -104,8 +104,8 @@ class Monitor:
         if not self._names():
             raise ValueError("the optimiser trains no layer of this model; pass the model it was made for")
         self._weights: dict[BinaryLayer, Tensor] = {}
-        self._heard: dict[BinaryLayer, dict[str, float]] = {}
-        self._hear = self._heard.__setitem__
+        self._figures: dict[BinaryLayer, dict[str, float]] = {}
+        self._note_figures = self._figures.__setitem__
         self._hooks = (optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after))
 
     def note_loss(self, loss: Tensor | float) -> None:
@@ -153,15 +153,15 @@ class Monitor:
         if (self._steps() + 1) % self._every:
             return
         self._weights = {layer: local(layer.weight.detach()).clone() for layer in self._names()}
-        self._optimizer.observers.append(self._hear)
+        self._optimizer.observers.append(self._note_figures)
 
     @torch.no_grad()
     def _after(self, _: Optimizer, args: Any, kwargs: Any) -> None:
         names, step = self._names(), self._steps()
         observations = [
-            Observation(step, names[layer], _movement(layer, before) | self._heard[layer])
+            Observation(step, names[layer], _movement(layer, before) | self._figures[layer])
             for layer, before in self._weights.items()
-            if layer in self._heard and before.numel()
+            if layer in self._figures and before.numel()
         ]
         self._forget()
         for observation in observations:
@@ -171,9 +171,9 @@ class Monitor:
 
     def _forget(self) -> None:
         self._weights.clear()
-        self._heard.clear()
-        if self._hear in self._optimizer.observers:
-            self._optimizer.observers.remove(self._hear)
+        self._figures.clear()
+        if self._note_figures in self._optimizer.observers:
+            self._optimizer.observers.remove(self._note_figures)
 
 
 def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:

@@ -12,7 +12,7 @@ from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.selection import Select, selected
-from qpsbgd.nn.conversion import attach_hf_config, copied
+from qpsbgd.nn.conversion import attach_hf_config, copy_model
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.nn.model_summary import summary
 from qpsbgd.solvers import Solver
@@ -98,12 +98,12 @@ def binarize(
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     precise = torch.inference_mode(False), torch.autocast(device.type, enabled=False)
-    with precise[0], precise[1], Changes(copied(model) if copy else model) as changes, changes:
+    with precise[0], precise[1], Changes(copy_model(model) if copy else model) as changes, changes:
         changes.prepare()
         passes = Passes(changes.model, data)
         calls, reference = passes.calls(), None
         if targets == "float":
-            reference = Passes(copied(changes.model), data)
+            reference = Passes(copy_model(changes.model), data)
             reference.calls()
         chosen = selected(changes.model, layers, calls=calls, unclear=passes.unclear, first=first, last=last)
         options.check_names(chosen)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.conversion import exposed, replace_modules
+from qpsbgd.nn.conversion import expose_weights, replace_modules
 
 
 class Changes:
@@ -53,7 +53,7 @@ class Changes:
                 module.use_nested_tensor = False
             devices = {parameter.device for parameter in module.parameters(recurse=False) if parameter.is_cuda}
             with torch.random.fork_rng(devices):  # torch's random state stays
-                opened = exposed(module)
+                opened = expose_weights(module)
             if opened is not None:
                 self._opened[opened] = module
                 self._modes |= dict.fromkeys(opened.modules(), self._modes[module])

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from qpsbgd.nn.model_summary import ModelSummary, aligned
+from qpsbgd.nn.model_summary import ModelSummary, align_columns
 from qpsbgd_qubo.files.html import html_table
 from qpsbgd_qubo.files.visible import visible
 
@@ -63,7 +63,7 @@ class Report:
         return html_table(_HEAD, map(_cells, self.rows), left=2, notes=self._notes())
 
     def __str__(self) -> str:
-        return "\n".join([*aligned([_HEAD, *map(_cells, self.rows)], left=2), *self._notes()])
+        return "\n".join([*align_columns([_HEAD, *map(_cells, self.rows)], left=2), *self._notes()])
 
     def _notes(self) -> list[str]:
         kept = [f"{visible(name) or '(model)'} stays real-valued: {why}" for name, why in self.kept.items()]

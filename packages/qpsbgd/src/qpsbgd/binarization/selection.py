@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from qpsbgd.nn.conversion import is_converted, listed, outer_layers, reasons_to_stay
+from qpsbgd.nn.conversion import format_reasons, is_converted, outer_layers, reasons_to_stay
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
 Texts = dict[nn.Module, str]  # names of layers, or reasons to leave them
@@ -57,7 +57,7 @@ def selected(
     binary = set(wanted) - set(reasons)
     chosen = {module: name for module, name in candidates.items() if name in binary}
     if not chosen:
-        hint = listed(kept) or (
+        hint = format_reasons(kept) or (
             "the first and the last layer stay real-valued unless you pass first=True or last=True"
             if candidates
             else "the model has no real-valued linear layer or convolution; subclasses of torch's own are left alone"
@@ -65,7 +65,7 @@ def selected(
         raise ValueError(f"there is no layer to binarise ({hint})")
     if kept:
         warnings.warn(
-            f"these layers stay real-valued: {listed(kept)}; give `layers` without them if that is intended",
+            f"these layers stay real-valued: {format_reasons(kept)}; give `layers` without them if that is intended",
             stacklevel=5,
         )
     real = {module: name for module, name in candidates.items() if module not in chosen and name not in reasons}
@@ -80,5 +80,5 @@ def _named(candidates: Collection[str], layers: Collection[str], reasons: Mappin
             f"{', '.join(candidates) or 'none'}"
         )
     if bad := {name: reasons[name] for name in candidates if name in asked and name in reasons}:
-        raise ValueError(f"these layers cannot be binarised; leave them out of `layers`: {listed(bad)}")
+        raise ValueError(f"these layers cannot be binarised; leave them out of `layers`: {format_reasons(bad)}")
     return [name for name in candidates if name in asked]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from qpsbgd.nn.layers import traced
+from qpsbgd.nn.layers import call_as_node
 from qpsbgd.nn.straight_through import sign
 from qpsbgd_qubo.options import POSITIVE, Number
 
@@ -95,7 +95,7 @@ class QuantActivation(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Integers times the scale, in the shape of x."""
         if isinstance(x, Proxy):  # torch.fx traces: the activation becomes one node of the graph
-            return traced(self, x)
+            return call_as_node(self, x)
         scale = self.scale
         part = scale / math.sqrt(max(x.numel(), 1) * self.high)
         scale = (scale.detach() + (part - part.detach())).to(x.dtype)

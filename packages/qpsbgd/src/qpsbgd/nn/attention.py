@@ -109,15 +109,15 @@ class ProjectedAttention(nn.Module):
         """Both masks as one that is added to the scores (B, heads, T, S)."""
         parts = []
         if attn_mask is not None:
-            whole = _added(attn_mask, q)
+            whole = _additive_mask(attn_mask, q)
             heads = (len(q), self.num_heads) if whole.ndim == 3 else (1, 1)
             parts.append(whole.reshape(*heads, *whole.shape[-2:]))
         if padding is not None:
-            parts.append(_added(padding, q).reshape(len(q), 1, 1, -1))
+            parts.append(_additive_mask(padding, q).reshape(len(q), 1, 1, -1))
         return sum(parts[1:], parts[0]) if parts else None
 
 
-def _added(mask: Tensor, like: Tensor) -> Tensor:
+def _additive_mask(mask: Tensor, like: Tensor) -> Tensor:
     """A mask in which True forbids, or one that is added already, as one that is added."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)

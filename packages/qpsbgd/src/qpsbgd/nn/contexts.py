@@ -8,16 +8,16 @@ from torch import nn
 
 
 @contextmanager
-def temporary_attributes(things: Iterable[Any], **values: Any) -> Iterator[None]:
+def temporary_attributes(objects: Iterable[Any], **values: Any) -> Iterator[None]:
     """Attributes have these values for the duration of the block, and then their own again."""
-    before = [(thing, name, getattr(thing, name)) for thing in things for name in values]
+    before = [(owner, name, getattr(owner, name)) for owner in objects for name in values]
     try:
-        for thing, name, _ in before:
-            setattr(thing, name, values[name])
+        for owner, name, _ in before:
+            setattr(owner, name, values[name])
         yield
     finally:
-        for thing, name, value in before:
-            setattr(thing, name, value)
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def convert(
 
     if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
-    model = with_exposed(copied(model), is_skipped, recurrent=False)
+    model = expose_layers(copy_model(model), is_skipped, recurrent=False)
     named = dict(model.named_modules())
     if lazy := [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
@@ -103,7 +103,7 @@ def convert(
     wanted = {name: module for name, module in named.items() if module not in left and not is_skipped(name)}
     reasons = reasons_to_stay(model, wanted)
     layers = {name: module for name, module in wanted.items() if is_converted(module) and name not in reasons}
-    stay = listed(reasons)
+    stay = format_reasons(reasons)
     if not layers:
         raise ValueError(
             "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d is left after first, last and skip"
@@ -117,7 +117,7 @@ def convert(
     return converted
 
 
-def copied(model: nn.Module) -> nn.Module:
+def copy_model(model: nn.Module) -> nn.Module:
     """A copy of a model, also with weights that hooks compute from parameters, as under pruning."""
     held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
     return copy.deepcopy(model, {id(value): value.detach().clone() for value in held if value.grad_fn is not None})
@@ -146,11 +146,11 @@ def reasons_to_stay(model: nn.Module, named: Mapping[str, nn.Module]) -> dict[st
 
 def _adapters(model: nn.Module) -> set[nn.Module]:
     """Modules that peft has added to a layer, which it calls `base_layer`."""
-    beside: set[nn.Module] = set()
+    adapters: set[nn.Module] = set()
     for module in model.modules():
         if base := dict(module.named_children()).get("base_layer"):
-            beside |= {*module.modules()} - {module, *base.modules()}
-    return beside
+            adapters |= {*module.modules()} - {module, *base.modules()}
+    return adapters
 
 
 def _reason_to_stay(module: nn.Module, uses: Counter[nn.Parameter]) -> str:
@@ -169,12 +169,12 @@ def _reason_to_stay(module: nn.Module, uses: Counter[nn.Parameter]) -> str:
     return f"{kind} holds {', '.join(held)} itself" if held else ""
 
 
-def listed(reasons: Mapping[str, str]) -> str:
+def format_reasons(reasons: Mapping[str, str]) -> str:
     """Names by reason, as text."""
     names: dict[str, list[str]] = {}
     for name, why in reasons.items():
         names.setdefault(why, []).append(name or 'the model, "" by name')
-    return "; ".join(f"{', '.join(some)} ({why})" for why, some in names.items())
+    return "; ".join(f"{', '.join(group)} ({why})" for why, group in names.items())
 
 
 def attach_hf_config(model: nn.Module, *, latents: bool) -> None:
@@ -187,7 +187,7 @@ def attach_hf_config(model: nn.Module, *, latents: bool) -> None:
             attach_model_config(module, latents=latents)
 
 
-def exposed(module: nn.Module) -> nn.Module | None:
+def expose_weights(module: nn.Module) -> nn.Module | None:
     """Attention, a recurrent network or experts with weights as layers; None for others, or without such a form."""
     if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
         return ProjectedAttention.of(module)
@@ -196,17 +196,17 @@ def exposed(module: nn.Module) -> nn.Module | None:
     return UnrolledRecurrent(module) if isinstance(module, nn.RNNBase) and UnrolledRecurrent.fits(module) else None
 
 
-def with_exposed(model: nn.Module, is_skipped: Callable[[str], bool], *, recurrent: bool) -> nn.Module:
+def expose_layers(model: nn.Module, is_skipped: Callable[[str], bool], *, recurrent: bool) -> nn.Module:
     """The model with weights as layers in attention and recurrent networks, where nothing is lost."""
     uses = parameter_uses(model)
-    opened: dict[nn.Module, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     for name, module in model.named_modules():
         if is_skipped(name) or (isinstance(module, nn.RNNBase) and not recurrent):
             continue
         shared = any(uses[p] > 1 for p in module.parameters())
-        if not shared and not any(map(_has_hooks, module.modules())) and (layers := exposed(module)) is not None:
-            opened[module] = layers
-    return replace_modules(model, opened)
+        if not shared and not any(map(_has_hooks, module.modules())) and (layers := expose_weights(module)) is not None:
+            replacements[module] = layers
+    return replace_modules(model, replacements)
 
 
 def replace_modules(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
@@ -303,14 +303,14 @@ def binary_like(layer: nn.Module, *, bias: bool, **options: Any) -> BinaryLinear
 def _latent(weight: Tensor, binary: BinaryLayer) -> Tensor:
     """Latent weights for real ones: what the planes before have left of them, with the rms of fresh latent weights."""
     rms = binary.initial_bound / math.sqrt(3)
-    rest, planes = _normalized(weight.to(torch.promote_types(weight.dtype, torch.float32))), []
+    rest, planes = _with_unit_rms(weight.to(torch.promote_types(weight.dtype, torch.float32))), []
     for coefficient in binary.coefficients:
-        planes.append((rms * _normalized(rest)).clamp(-1, 1))
+        planes.append((rms * _with_unit_rms(rest)).clamp(-1, 1))
         rest = rest - coefficient * sign(rest)
     return torch.stack(planes, 1).reshape(binary.weight.shape)
 
 
-def _normalized(weight: Tensor) -> Tensor:
+def _with_unit_rms(weight: Tensor) -> Tensor:
     """With root mean square one; zeros stay zeros."""
     largest = weight.abs().amax().clamp(min=torch.finfo(weight.dtype).tiny)  # squares of small weights underflow
     weight = weight / largest

@@ -127,7 +127,7 @@ class BinaryConvNd(BinaryLayer):
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
         sizes = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}"
-        return self._described(f"{sizes}, padding={self.padding!r}, dilation={self.dilation}", padding_mode="zeros")
+        return self._description(f"{sizes}, padding={self.padding!r}, dilation={self.dilation}", padding_mode="zeros")
 
 
 def padded_sides(layer: Any) -> tuple[tuple[int, int], ...]:

@@ -54,7 +54,7 @@ class ExpertLayers(nn.Module):
         weights, biases = (self.rest._parameters.pop(key, None) for key in (name, f"{name}_bias"))
         assert weights is not None
         each = weights.mT if self.rest.is_transposed else weights
-        return [linear_of(one, None if biases is None else biases[number]) for number, one in enumerate(each)]
+        return [linear_of(weight, None if biases is None else biases[k]) for k, weight in enumerate(each)]
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """Σ_k weight · expert k of tokens (…, n), each of which goes to the experts (T, K) with the weights (T, K)."""
@@ -68,8 +68,8 @@ class ExpertLayers(nn.Module):
             self.tokens = chosen.any(-1)
             if not (self.calls_all or self.tokens.any()):
                 continue
-            found = expert["down"](activated(expert["up"](x[self.tokens])))
-            found = rest.post_expert_norm(found) if rest.has_post_expert_norm else found
-            found = found * top_k_weights[chosen][:, None]
-            result.index_add_(0, self.tokens.nonzero()[:, 0], found.to(result.dtype))
+            output = expert["down"](activated(expert["up"](x[self.tokens])))
+            output = rest.post_expert_norm(output) if rest.has_post_expert_norm else output
+            output = output * top_k_weights[chosen][:, None]
+            result.index_add_(0, self.tokens.nonzero()[:, 0], output.to(result.dtype))
         return result.reshape(hidden_states.shape)

@@ -23,8 +23,8 @@ def layers_of(parameters: Iterable[Tensor]) -> list[BinaryLayer]:
     return sorted(layers, key=lambda layer: places[layer.weight])
 
 
-@torch.library.custom_op("qpsbgd::watched", mutates_args=())
-def watched(output: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+@torch.library.custom_op("qpsbgd::watch_output", mutates_args=())
+def watch_output(output: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """A copy of the output of the binary layer with this weight, whose gradient goes by the layer's tape.
 
     A number in place of the weight would be a constant of the graph, and every one of many equal blocks compiled anew.
@@ -32,8 +32,8 @@ def watched(output: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return output.clone()
 
 
-@torch.library.custom_op("qpsbgd::recorded", mutates_args=())
-def _recorded(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+@torch.library.custom_op("qpsbgd::record_pass", mutates_args=())
+def _record_pass(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     place = weight.data_ptr()  # torch has made another object of the weight
     for layer in list(KNOWN):
         tape = layer.tape
@@ -42,8 +42,8 @@ def _recorded(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return grad.clone()
 
 
-watched.register_fake(lambda output, x, weight: torch.empty_like(output))
-_recorded.register_fake(lambda grad, x, weight: torch.empty_like(grad))
+watch_output.register_fake(lambda output, x, weight: torch.empty_like(output))
+_record_pass.register_fake(lambda grad, x, weight: torch.empty_like(grad))
 
 
 def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
@@ -51,7 +51,7 @@ def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Te
 
 
 def _record(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-    return _recorded(grad, *ctx.saved_tensors), None, None
+    return _record_pass(grad, *ctx.saved_tensors), None, None
 
 
-watched.register_autograd(_record, setup_context=_keep_for_record)
+watch_output.register_autograd(_record, setup_context=_keep_for_record)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from qpsbgd.nn.known_layers import KNOWN, watched
+from qpsbgd.nn.known_layers import KNOWN, watch_output
 from qpsbgd.nn.planes import SharedPlanes, magnitudes, planes_of, scaled_signs
 from qpsbgd.nn.straight_through import sign
 from qpsbgd.nn.tape import MomentTape, Tape
@@ -152,7 +152,7 @@ class BinaryLayer(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
         if isinstance(x, Proxy):  # torch.fx traces: the layer becomes one node of the graph
-            return traced(self, x)
+            return call_as_node(self, x)
         if x.is_nested:
             raise TypeError(
                 f"{self.label or type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
@@ -172,7 +172,7 @@ class BinaryLayer(nn.Module, ABC):
                 output = output + self._per_channel(self.bias)
         if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
             if torch.compiler.is_compiling() and not self.tape.sharded:
-                return watched(output, x, self.weight.detach())  # a hook would break the graph
+                return watch_output(output, x, self.weight.detach())  # a hook would break the graph
             if torch.compiler.is_compiling() or torch._C._get_tracing_state() is None:
                 self.tape.watch(self, x, output)
         return output
@@ -258,10 +258,10 @@ class BinaryLayer(nn.Module, ABC):
                 "it into the real-valued model, and convert or binarize that"
             )
         elif prefix + "weight" in state_dict and saved_options(mark) != self.options:
-            both = (saved_options(mark), self.options)
-            there, here = (", ".join(f"{name}={value!r}" for name, value in options.items()) for options in both)
+            pair = (saved_options(mark), self.options)
+            saved, present = (", ".join(f"{name}={value!r}" for name, value in options.items()) for options in pair)
             reason = (
-                f"the state is of a binary layer with {there}, but the layer has {here}; "
+                f"the state is of a binary layer with {saved}, but the layer has {present}; "
                 "build it with the same options, or take qpsbgd.load, which does"
             )
         if reason is None:
@@ -285,7 +285,7 @@ class BinaryLayer(nn.Module, ABC):
         """How messages name the layer: by its path in the model where that is known."""
         return f"{self.label} ({type(self).__name__})" if self.label else repr(self)
 
-    def _described(self, sizes: str, **usual: Any) -> str:
+    def _description(self, sizes: str, **usual: Any) -> str:
         """Sizes, gain and bias, and the options that are not as usual."""
         options = {"groups": 1, **usual, "bits": 1, "scaling": None}
         unusual = {name: getattr(self, name) for name in options if getattr(self, name) != options[name]}
@@ -326,7 +326,7 @@ def label_layers(model: nn.Module) -> None:
             module.label, module.shared = name or module.label, shared
 
 
-def traced(module: nn.Module, x: Any) -> Any:
+def call_as_node(module: nn.Module, x: Any) -> Any:
     """The module as one node of the graph that torch.fx traces."""
     names = {inner: name for name, inner in x.tracer.root.named_modules()}
     return x.tracer.create_proxy("call_module", names[module], (x,), {})

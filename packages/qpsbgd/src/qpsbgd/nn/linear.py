@@ -61,7 +61,7 @@ class BinaryLinear(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        return self._described(f"{self.in_features}, {self.out_features}")
+        return self._description(f"{self.in_features}, {self.out_features}")
 
 
 def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:

@@ -58,11 +58,11 @@ class ModelSummary:
         return html_table(_HEAD, map(_cells, (*self.rows, self.total)), left=3)
 
     def __str__(self) -> str:
-        *texts, total = aligned([_HEAD, *map(_cells, (*self.rows, self.total))], left=3)
+        *texts, total = align_columns([_HEAD, *map(_cells, (*self.rows, self.total))], left=3)
         return "\n".join([*texts, texts[1], total])
 
 
-def aligned(lines: Sequence[Sequence[str]], *, left: int) -> list[str]:
+def align_columns(lines: Sequence[Sequence[str]], *, left: int) -> list[str]:
     """A head and lines of cells as text, in columns: the first `left` flush left, all others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     head, *rest = [
@@ -114,12 +114,12 @@ def summary(
     return ModelSummary(tuple(rows))
 
 
-def _row(name: str, module: nn.Module, own: list[nn.Parameter], multiply_adds: int | None) -> LayerSummary:
+def _row(name: str, module: nn.Module, parameters: list[nn.Parameter], multiply_adds: int | None) -> LayerSummary:
     weight, bits = getattr(module, "weight", None), _bits(module)
     shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
     shape = shape if bits == 1 else shape[:1] + shape[2:]
-    binary = sum(p.numel() for p in own if isinstance(module, BinaryLayer) and p is weight)
-    real = sum(p.numel() for p in own) - binary
+    binary = sum(p.numel() for p in parameters if isinstance(module, BinaryLayer) and p is weight)
+    real = sum(p.numel() for p in parameters) - binary
     size, real_size = (binary + 7) // 8 + 4 * real, 4 * (binary // bits + real)
     return LayerSummary(name, type(module).__name__, shape, binary, real, size, real_size, multiply_adds)
 

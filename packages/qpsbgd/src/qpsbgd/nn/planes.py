@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from qpsbgd.nn.straight_through import sign, straight_through, transformed
+from qpsbgd.nn.straight_through import is_transformed, sign, straight_through
 
 if TYPE_CHECKING:
     from qpsbgd.nn.layers import BinaryLayer
@@ -56,8 +56,8 @@ class SharedPlanes:
         layers = [layer, *(other for other in others if other.weight.device == device)]
         weights = [other.weight for other in layers]
         values = _Planes.apply(self, layers, autocast, *weights)  # type: ignore[no-untyped-call]
-        for other, value, own in zip(layers, values, weights, strict=True):
-            self._planes[id(other)] = value, own, own._version
+        for other, value, source in zip(layers, values, weights, strict=True):
+            self._planes[id(other)] = value, source, source._version
         self._reached.clear()
         return self._planes[id(layer)][0]
 
@@ -78,7 +78,7 @@ def _by_steps(weight: Tensor) -> bool:
     A CUDA graph must not keep the planes of one step. Several processes exchange the gradients of every layer as soon
     as they are there, not those of all layers at the end.
     """
-    if transformed() or not torch.is_grad_enabled():  # first: a compiler cannot trace what follows
+    if is_transformed() or not torch.is_grad_enabled():  # first: a compiler cannot trace what follows
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False

@@ -28,8 +28,8 @@ class UnrolledRecurrent(nn.Module):
         self.num_layers, self.dropout = network.num_layers, network.dropout
         self.batch_first, self.bidirectional = network.batch_first, network.bidirectional
         self.inputs, self.recurrent = nn.ModuleList(), nn.ModuleList()
-        for both in network.all_weights:
-            pairs = zip(both[:2], both[2:] or (None, None), strict=True)
+        for tensors in network.all_weights:
+            pairs = zip(tensors[:2], tensors[2:] or (None, None), strict=True)
             for layers, (weight, bias) in zip((self.inputs, self.recurrent), pairs, strict=True):
                 layers.append(linear_of(weight, bias))
         self.train(network.training)
@@ -47,20 +47,20 @@ class UnrolledRecurrent(nn.Module):
         if isinstance(input, PackedSequence):
             sizes, x = input.batch_sizes.tolist(), input.data
             states = self._states(hx, x, sizes[0], input.sorted_indices)
-            x, last = self._stacked(x, sizes, states)
+            x, last = self._run_layers(x, sizes, states)
             output = PackedSequence(x, input.batch_sizes, input.sorted_indices, input.unsorted_indices)
-            return output, self._given(last, input.unsorted_indices)
+            return output, self._final_states(last, input.unsorted_indices)
         batched = input.ndim == 3
         x = input if batched else input[:, None]
         x = x.transpose(0, 1) if self.batch_first and batched else x
         if hx is not None and not batched:
             hx = tuple(state[:, None] for state in hx) if isinstance(hx, tuple) else hx[:, None]
         steps, count = x.shape[:2]
-        x, last = self._stacked(x.flatten(0, 1), [count] * steps, self._states(hx, x, count, None))
+        x, last = self._run_layers(x.flatten(0, 1), [count] * steps, self._states(hx, x, count, None))
         x = x.reshape(steps, count, -1)
         if not batched:
-            return x[:, 0], self._given(tuple(state[:, 0] for state in last), None)
-        return x.transpose(0, 1) if self.batch_first else x, self._given(last, None)
+            return x[:, 0], self._final_states(tuple(state[:, 0] for state in last), None)
+        return x.transpose(0, 1) if self.batch_first else x, self._final_states(last, None)
 
     def _states(self, hx: State | None, x: Tensor, count: int, order: Tensor | None) -> tuple[Tensor, ...]:
         """The first states (layers, B, hidden), one or for an LSTM two, in the order of packed sequences."""
@@ -70,25 +70,25 @@ class UnrolledRecurrent(nn.Module):
         states = hx if isinstance(hx, tuple) else (hx,)
         return states if order is None else tuple(state[:, order] for state in states)
 
-    def _given(self, states: tuple[Tensor, ...], order: Tensor | None) -> State:
+    def _final_states(self, states: tuple[Tensor, ...], order: Tensor | None) -> State:
         states = states if order is None else tuple(state[:, order] for state in states)
         return states if self.mode == "LSTM" else states[0]
 
-    def _stacked(self, x: Tensor, sizes: list[int], states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _run_layers(self, x: Tensor, sizes: list[int], states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All layers for the rows of all steps, (Σ sizes, n), which are fewer and fewer."""
         directions, last = 2 if self.bidirectional else 1, []
         for layer in range(self.num_layers):
             if layer:
                 x = nn.functional.dropout(x, self.dropout, self.training)
-            both = []
+            parts = []
             for number in range(layer * directions, (layer + 1) * directions):
-                outputs, end = self._directed(number, x, sizes, tuple(state[number] for state in states))
-                both.append(outputs)
+                outputs, end = self._run_direction(number, x, sizes, tuple(state[number] for state in states))
+                parts.append(outputs)
                 last.append(end)
-            x = torch.cat(both, -1)
+            x = torch.cat(parts, -1)
         return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
 
-    def _directed(
+    def _run_direction(
         self, number: int, x: Tensor, sizes: list[int], first: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One layer in one direction: rows of all steps, and the last states."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qpsbgd.nn.conversion import binary_like, is_converted, replace_modules, with_exposed
+from qpsbgd.nn.conversion import binary_like, expose_layers, is_converted, replace_modules
 from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
 
 
@@ -67,7 +67,7 @@ def _state(path: Path) -> dict[str, Tensor]:
 
 def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]) -> nn.Module:
     """The model itself, with fresh binary layers of these options in the places of its real-valued ones."""
-    model = with_exposed(model, lambda name: not any(at.startswith(f"{name}.") for at in layers), recurrent=True)
+    model = expose_layers(model, lambda name: not any(at.startswith(f"{name}.") for at in layers), recurrent=True)
     named = dict(model.named_modules())
     fits = {name for name, module in named.items() if isinstance(module, BinaryLayer) or is_converted(module)}
     unfit = [name for name in layers if name not in fits]

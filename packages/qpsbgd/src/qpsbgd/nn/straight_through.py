@@ -13,7 +13,7 @@ def sign(latent: Tensor) -> Tensor:
     return straight_through(latent.detach().floor().clamp(-1, 0).mul_(2).add_(1), latent)
 
 
-def transformed() -> bool:
+def is_transformed() -> bool:
     """Whether torch compiles or traces the layer, differentiates it forward, or maps it over inputs."""
     return torch.compiler.is_compiling() or (
         torch._C._get_tracing_state() is not None
@@ -26,7 +26,7 @@ def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None)
     """`values`, with the gradient of `latent`, or of unit · latent."""
     # A tracer runs with gradients and without, and must see the same; in forward mode, tangents come without
     # `requires_grad`. Compiled code may ask for it.
-    by_operations = transformed()
+    by_operations = is_transformed()
     if not (latent.requires_grad or (by_operations and not torch.compiler.is_compiling())):
         return values
     if by_operations:

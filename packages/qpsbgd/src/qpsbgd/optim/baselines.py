@@ -57,7 +57,7 @@ class DescentOptimizer(BinaryOptimizer):
         """Raise an error for layers, gradients or states that cannot make a step."""
         self._check_in_place()
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
-            self._ranks.synchronized(self._check_gradients)
+            self._ranks.synchronize(self._check_gradients)
         else:
             self._check_gradients()
         for weight in moving:

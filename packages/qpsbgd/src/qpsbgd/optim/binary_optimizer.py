@@ -198,7 +198,7 @@ class BinaryOptimizer(Optimizer):
         for group in self.binary_groups:
             group["step"] += 1
         trained = (p for group in self.param_groups for p in group["params"])
-        for message in (*messages, *self._real.left_behind(trained, type(self).__name__)):
+        for message in (*messages, *self._real.untrained_messages(trained, type(self).__name__)):
             warnings.warn(message, stacklevel=_CALLER)
 
     def _check_gradients(
@@ -235,8 +235,8 @@ class BinaryOptimizer(Optimizer):
                 f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
             )
         real, missing, members, others = iter(self._real.parts), set[str](), set[int](), set[str]()
-        for ours, group in zip(self.param_groups, groups, strict=True):
-            binary = ours["params"][0] in self._layers
+        for present, group in zip(self.param_groups, groups, strict=True):
+            binary = present["params"][0] in self._layers
             members.update(group["params"] if binary else ())
             others.update(group if binary else ())
             missing |= (self.defaults.keys() if binary else next(real).options) - {*group, "differentiable"}
@@ -244,8 +244,8 @@ class BinaryOptimizer(Optimizer):
         if missing or others:  # torch itself adds "differentiable"
             fault = f"no {', '.join(sorted(missing))}" if missing else ", ".join(sorted(others))
             raise ValueError(self._foreign(f"its groups have {fault}"))
-        for ours, group in zip(self.param_groups, groups, strict=True):
-            group["steps"] = group["steps"] if ours["steps"] is None else ours["steps"]
+        for present, group in zip(self.param_groups, groups, strict=True):
+            group["steps"] = group["steps"] if present["steps"] is None else present["steps"]
         kept = {name for number, entry in state_dict["state"].items() if number in members for name in entry}
         if foreign := sorted(kept - self._state_names()):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))

@@ -18,7 +18,7 @@ from qpsbgd.projections import Direction
 
 _MOST_GRAPHS = 8  # other combinations of layers run as they are: capturing in turns would take longer than it saves
 _WORTH_IT = 4  # steps of the same shapes after which they get a graph: rare shapes are not worth one
-_MOST_SEEN = 1000
+_MOST_COUNTED = 1000
 
 
 class GraphedSteps:
@@ -26,7 +26,7 @@ class GraphedSteps:
 
     def __init__(self) -> None:
         self._graphs: dict[tuple[object, ...], _Graph] = {}
-        self._seen: Counter[tuple[object, ...]] = Counter()
+        self._counts: Counter[tuple[object, ...]] = Counter()
         self._pool: Any = None
 
     def __len__(self) -> int:
@@ -40,10 +40,10 @@ class GraphedSteps:
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
         if graph is None:
-            if len(self._seen) > _MOST_SEEN:
-                self._seen.clear()
-            self._seen[key] += 1
-            if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
+            if len(self._counts) > _MOST_COUNTED:
+                self._counts.clear()
+            self._counts[key] += 1
+            if self._counts[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
                 return qpsbgd(updates, before=before)
             # One pool for what a replay leaves unused: graphs are replayed one at a time, and keep their directions.
             self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -95,10 +95,10 @@ class _Graph:
 
     def __init__(self, updates: Sequence[LayerUpdate], pool: Any) -> None:
         device = updates[0].weight.device
-        self._given = [tensor.clone() for tensor in _inputs_of(updates)]
+        self._inputs = [tensor.clone() for tensor in _inputs_of(updates)]
         self._numbers = torch.zeros(4 * len(updates), dtype=torch.float64, device=device)
         self._updates = []
-        grads, sums = self._given[: len(updates)], iter(self._given[len(updates) :])
+        grads, sums = self._inputs[: len(updates)], iter(self._inputs[len(updates) :])
         numbers = self._numbers.reshape(4, -1).mT
         for update, grad, (lr, rate, step, count) in zip(updates, grads, numbers, strict=True):
             record, state = update.inputs.record, replace(update.inputs.state, step=step)
@@ -133,7 +133,7 @@ class _Graph:
 
     def replay(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
-        torch._foreach_copy_(self._given, _inputs_of(updates))
+        torch._foreach_copy_(self._inputs, _inputs_of(updates))
         numbers = torch.tensor(_numbers(updates), dtype=torch.float64)
         self._numbers.copy_(numbers.pin_memory(), non_blocking=True)
         self._graph.replay()

@@ -141,7 +141,7 @@ class QPSBGD(BinaryOptimizer):
         loss = self._run(closure)
         guard_fork()
         self._check_usable()
-        records = self._ranks.synchronized(self._records)
+        records = self._ranks.synchronize(self._records)
         # In an autocast block the products would be computed in half precision.
         with torch.autocast(next(iter(self._layers)).device.type, enabled=False):
             moved = self._move(records)
@@ -189,9 +189,10 @@ class QPSBGD(BinaryOptimizer):
         self, members: Sequence[tuple[dict[str, Any], BinaryLayer]], records: Mapping[BinaryLayer, Record]
     ) -> list[LayerUpdate]:
         """The updates of the layers that can take part in this step."""
+        several = self._ranks.size > 1
         projections = {
-            (id(projection), sharded): with_distributed_solver(projection, self._ranks, sharded=sharded)
-            for projection in self._projections()
+            (id(p), sharded): with_distributed_solver(p, self._ranks, sharded=sharded) if several else p
+            for p in self._projections()
             for sharded in (False, True)
         }
         updates = [
@@ -362,13 +363,13 @@ class QPSBGD(BinaryOptimizer):
         """Put a state in place of the present one."""
         default, restored = self.defaults["projection"], dict[tuple[int, str], Projection]()
         groups = [dict(group) for group in state_dict["param_groups"]]
-        for ours, group in zip(self.param_groups, groups, strict=True):
-            if "projection" in group and "projection" in ours:  # what had one object has one again
-                key = id(ours["projection"]), repr(group["projection"])
+        for present, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in present:  # what had one object has one again
+                key = id(present["projection"]), repr(group["projection"])
                 if key not in restored:
-                    restored[key] = ours["projection"].restored(group["projection"])
+                    restored[key] = present["projection"].restored(group["projection"])
                 group["projection"] = restored[key]
-                if ours["projection"] is self.defaults["projection"]:
+                if present["projection"] is self.defaults["projection"]:
                     default = group["projection"]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         self.defaults["projection"] = default

@@ -20,7 +20,7 @@ DEFAULT_FLIPS, FREE_LAYERS = 0.02, 3.0
 def default_flips(params: Layers) -> float:
     """The share of the weights that flip in a step at the beginning: 0.02, or less where there are few norms."""
     network = Network.of(param_groups(params))
-    lowered = min(1.0, FREE_LAYERS / max(1.0, network.depth(network.trained))) ** 2
+    lowered = min(1.0, FREE_LAYERS / max(1.0, network.depth(network.trained_layers))) ** 2
     return DEFAULT_FLIPS * min(lowered, FEW_NORMS if network.few_norms else 1.0)
 
 

@@ -89,7 +89,7 @@ class RealGroups:
         self.options = real_options(real)
         self.parts: list[RealPart] = []
         self._norms, self._depth_factor = norms, depth_factor
-        self._beside: dict[Tensor, str] = {}  # parameters of given models about which nothing was said, and their names
+        self._unclaimed: dict[Tensor, str] = {}  # parameters of models about which nothing was said: their names
         self.forget_steps()
 
     def forget_steps(self) -> None:
@@ -103,7 +103,7 @@ class RealGroups:
         wanted = self.options if of_group is None else of_group
         params = members.given + (list(members.inside) if isinstance(wanted, dict) else [])
         if wanted is None:
-            self._beside.update(members.inside)
+            self._unclaimed.update(members.inside)
         real = {name: options.get(name, defaults[name]) for name in ("steps", "warmup")}
         real |= (self.options or {}) | (of_group or {})
         if params:
@@ -114,16 +114,16 @@ class RealGroups:
             del options["weight_decay"]  # frameworks give one to every group
         return None
 
-    def left_behind(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
+    def untrained_messages(self, trained: Iterable[Tensor], optimizer: str) -> Iterator[str]:
         """A message, given once, if parameters that are not `trained` have gradients, but nothing changes them."""
         self._steps += 1
-        if self._steps > 1 + _PATIENCE or not self._beside:
+        if self._steps > 1 + _PATIENCE or not self._unclaimed:
             return
         claimed = set(trained)
         if self._steps == 1:
-            self._first = {p: _version(p) for p in self._beside if p.requires_grad and p.grad is not None}
+            self._first = {p: _version(p) for p in self._unclaimed if p.requires_grad and p.grad is not None}
         if self._steps == 1 + _PATIENCE:
-            left = [self._beside[p] for p, first in self._first.items() if p not in claimed and _is_still(p, first)]
+            left = [self._unclaimed[p] for p, first in self._first.items() if p not in claimed and _is_still(p, first)]
             self._first = {}
             if left:
                 more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""

@@ -129,30 +129,30 @@ class Network:
         return cls(layers, max(0, vectors - sum(len(shape) > 1 for shape in shapes)))
 
     @cached_property
-    def trained(self) -> list[BinaryLayer]:
+    def trained_layers(self) -> list[BinaryLayer]:
         """The layers that are not frozen."""
         return [layer for layer in self.layers if layer.weight.requires_grad]
 
     @cached_property
-    def stacked(self) -> bool:
+    def is_stacked(self) -> bool:
         """Whether there are only dense layers, and a norm, of weight and bias, for each but the last one."""
-        dense = not any(isinstance(layer, BinaryConvNd) for layer in self.trained)
-        return dense and self.norm_vectors >= 2 * max(1, len(self.trained) - 1)
+        dense = not any(isinstance(layer, BinaryConvNd) for layer in self.trained_layers)
+        return dense and self.norm_vectors >= 2 * max(1, len(self.trained_layers) - 1)
 
     @cached_property
     def rate_factor(self) -> float:
         """The factor on the rate of latent weights, by the layers in a stretch in which their changes add up."""
-        return min(_by_depth(self.depth(self.trained)), FEW_NORMS if self.few_norms else 1.0)
+        return min(_by_depth(self.depth(self.trained_layers)), FEW_NORMS if self.few_norms else 1.0)
 
     @property
     def few_norms(self) -> bool:
         """Whether there are norms, of weight and bias, but not for nearly every layer."""
-        return 0 < self.norm_vectors < 2 * NORMED * (len(self.trained) - 1)
+        return 0 < self.norm_vectors < 2 * NORMED * (len(self.trained_layers) - 1)
 
     @cached_property
     def scale_rate_factor(self) -> float:
         """That on learned scales: layers whose outputs shrink, as at torch's own start, need scales that grow."""
-        return _by_depth(self.depth([layer for layer in self.trained if _keeps_size(layer)]))
+        return _by_depth(self.depth([layer for layer in self.trained_layers if _keeps_size(layer)]))
 
     def depth(self, layers: Sequence[BinaryLayer]) -> float:
         """How many of these layers a stretch between norms has.
@@ -160,7 +160,9 @@ class Network:
         A norm takes out the size of what comes before, but in a stack of dense layers with norms the changes of all
         layers still add up.
         """
-        return min(len(self.trained), self.norm_vectors // 2) if self.stacked else len(layers) / (1 + self.norm_vectors)
+        if self.is_stacked:
+            return min(len(self.trained_layers), self.norm_vectors // 2)
+        return len(layers) / (1 + self.norm_vectors)
 
     def rate(self, factor: float, steps: int | None) -> float:
         """The rate factor · steps^(−1/4) · `rate_factor`, in units of the initial range."""
@@ -170,15 +172,15 @@ class Network:
     def recommendation(self, steps: int | None) -> Recommendation:
         """The options for a run of this many steps."""
         AT_LEAST_ONE_OR_NONE.checked("steps", steps)
-        layers, norms = len(self.trained), bool(self.norm_vectors)
-        projection: Projection = Polar() if norms and layers >= DEEP and not self.stacked else Ridge()
+        layers, norms = len(self.trained_layers), bool(self.norm_vectors)
+        projection: Projection = Polar() if norms and layers >= DEEP and not self.is_stacked else Ridge()
         if layers < DEEP:
             why = f"{layers} binary layers are fewer than {DEEP}"
         elif not norms:
             why = "the network has no norms"
         else:
-            why = "dense layers with a norm each" if self.stacked else f"norms, and {layers} binary layers"
-        depth = self.depth(self.trained)
+            why = "dense layers with a norm each" if self.is_stacked else f"norms, and {layers} binary layers"
+        depth = self.depth(self.trained_layers)
         lowered = ""
         if self.rate_factor < 1:
             few = self.rate_factor == FEW_NORMS

@@ -35,13 +35,13 @@ class DistributedSolver(Solver):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any."""
         if self._sharded:
-            return self._ranks.synchronized(partial(self._solver.solve_all, families))
+            return self._ranks.synchronize(partial(self._solver.solve_all, families))
         part_families, rank = [], self._ranks.rank
         for family in families:  # parts as equal as can be; nothing on ranks that are not asked
             begin, end = (family.num_columns * number // self._size for number in (rank, rank + 1))
             linear, offset = family.linear[:, begin:end].contiguous(), family.offset[begin:end]
             part_families.append(QuboFamily.trusted(family.quadratic, linear, offset))
-        stats, packed = self._ranks.synchronized(partial(self._answers, part_families))
+        stats, packed = self._ranks.synchronize(partial(self._answers, part_families))
         everyone: list[_Answers] = self._ranks.all_gather_object(packed)
         return [_merge_columns(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
 
@@ -59,7 +59,7 @@ class DistributedSolver(Solver):
 def with_distributed_solver(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
     """The projection with a solver for several ranks; a warm one stays, because its last answers are known locally."""
     solver = projection.solver
-    if ranks.size == 1 or solver is None or solver.warm:
+    if solver is None or solver.warm:
         return projection
     return projection.with_solver(DistributedSolver(solver, ranks, sharded=sharded))
 

@@ -45,7 +45,7 @@ class Ranks:
         """All `units` output units of a layer that FSDP has sharded, and which of them this rank's part are."""
         most = -(-units // self.size)  # torch's cut: all but the last ranks have so many
         begin = min(self.rank * most, units)
-        return self._all_gather_padded(part, most).flatten(0, 1)[:units], slice(begin, begin + len(part))
+        return self._gather_padded(part, most).flatten(0, 1)[:units], slice(begin, begin + len(part))
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum of the tensors of all ranks."""
@@ -61,11 +61,11 @@ class Ranks:
         counts = self.all_gather(torch.tensor([len(part_rows) for part_rows in rows], dtype=torch.int64)).T.tolist()
         gathered = []
         for part_rows, all_counts in zip(rows, counts, strict=True):
-            everyone = self._all_gather_padded(part_rows, max(all_counts))
+            everyone = self._gather_padded(part_rows, max(all_counts))
             gathered.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
         return gathered
 
-    def _all_gather_padded(self, part: Tensor, most: int) -> Tensor:
+    def _gather_padded(self, part: Tensor, most: int) -> Tensor:
         padded = part.new_zeros(most, *part.shape[1:])
         padded[: len(part)] = part
         return self.all_gather(padded) if most else padded[None].expand(self.size, *padded.shape)
@@ -77,7 +77,7 @@ class Ranks:
             dist.all_gather_object(objects, value)
         return objects
 
-    def synchronized(self, work: Callable[[], Work]) -> Work:
+    def synchronize(self, work: Callable[[], Work]) -> Work:
         """This rank's work, done without communication, once all ranks have done theirs.
 
         Raises:
@@ -100,7 +100,7 @@ class Ranks:
         return result
 
     @contextmanager
-    def _exchange(self, mine: Tensor) -> Iterator[None]:
+    def _exchange(self, sent: Tensor) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
@@ -109,7 +109,7 @@ class Ranks:
                 f"changed. A process has stopped, or waits elsewhere: look at the first error of all ranks, and start "
                 f"them again from the last checkpoint ({error})"
             ) from error
-        self.sent += mine.numel() * mine.element_size()
+        self.sent += sent.numel() * sent.element_size()
 
 
 def gather_records(
@@ -119,9 +119,9 @@ def gather_records(
 
     `wanted` are the layers whose records this step needs, the same on all ranks, with their projections.
     """
-    ours = {layer: records[layer] or _empty_record(layer, projection) for layer, projection in wanted.items()}
-    rows = {layer: record for layer, record in ours.items() if isinstance(record, LayerRecord)}
-    moments = {layer: record for layer, record in ours.items() if isinstance(record, LayerMoments)}
+    needed = {layer: records[layer] or _empty_record(layer, projection) for layer, projection in wanted.items()}
+    rows = {layer: record for layer, record in needed.items() if isinstance(record, LayerRecord)}
+    moments = {layer: record for layer, record in needed.items() if isinstance(record, LayerMoments)}
     unused = {layer for layer in moments if records[layer] is None}
     return {**records, **_gather_rows(rows, ranks), **_reduce_moments(moments, unused, ranks)}
 

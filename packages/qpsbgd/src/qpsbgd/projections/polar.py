@@ -18,7 +18,7 @@ from qpsbgd.projections.protocol import (
     LayerState,
     Projection,
     mean_gradient,
-    of_moving_units,
+    zero_idle_units,
 )
 from qpsbgd.projections.system import binary_size, unit_rms
 
@@ -50,7 +50,7 @@ class Polar(Projection):
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
         means = [mean_gradient(each) for each in inputs]
-        moving = [of_moving_units(mean, each.grad) for each, mean in zip(inputs, means, strict=True)]
+        moving = [zero_idle_units(mean, each.grad) for each, mean in zip(inputs, means, strict=True)]
         factors = polar_factors([(each.layer, mean, each.shards) for each, mean in zip(inputs, moving, strict=True)])
         states = [LayerState(each.state.step + 1, mean) for each, mean in zip(inputs, means, strict=True)]
         return [Direction(factor, state) for factor, state in zip(factors, states, strict=True)]
@@ -63,17 +63,17 @@ def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | N
         for layer, mean, shards in gradients
     ]
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
-    factors = orthogonal_factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
-    parts = zip(blocks, factors, places, strict=True)
-    return [unit_rms(own.merged(factor, whole))[units] for own, factor, (whole, units) in parts]
+    matrices = [cut.weights(whole) for cut, (whole, _) in zip(blocks, places, strict=True)]
+    parts = zip(blocks, orthogonal_factors(matrices), places, strict=True)
+    return [unit_rms(cut.merged(factor, whole))[units] for cut, factor, (whole, units) in parts]
 
 
 def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:
     """The orthogonal factors of every (count, m, n), small ones of the same m and n together."""
     alike: dict[object, list[int]] = {}
-    for number, own in enumerate(matrices):
-        small = own[0].numel() <= SMALL
-        alike.setdefault(own.shape[1:] if small else number, []).append(number)
+    for number, matrix in enumerate(matrices):
+        small = matrix[0].numel() <= SMALL
+        alike.setdefault(matrix.shape[1:] if small else number, []).append(number)
     factors: dict[int, Tensor] = {}
     for numbers in alike.values():
         together = newton_schulz(torch.cat([matrices[number] for number in numbers]))

@@ -69,7 +69,7 @@ class Printed(Projection):
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""
         fresh = [self._families(layer_inputs) for layer_inputs in inputs]
-        means = [_mean_families(layer_inputs, own) for layer_inputs, own in zip(inputs, fresh, strict=True)]
+        means = [_mean_families(*pair) for pair in zip(inputs, fresh, strict=True)]
         if self.solver.warm:
             solutions = [self._warm_solutions(layer, families) for layer, families in zip(inputs, means, strict=True)]
         else:

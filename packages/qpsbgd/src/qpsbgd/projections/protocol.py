@@ -257,7 +257,7 @@ def has_gradient(inputs: LayerInputs) -> Tensor:
     return (count if inputs.shards is None else inputs.shards.all_gather(count)).any()
 
 
-def of_moving_units(mean: Tensor, grad: Tensor) -> Tensor:
+def zero_idle_units(mean: Tensor, grad: Tensor) -> Tensor:
     """S̄ without the units whose gradient is exactly zero in this step, for projections that give every unit one size.
 
     However small the rest of a unit's memory is, they would make a full step of it.

@@ -23,9 +23,9 @@ def solutions_of(solver: Solver, families: Sequence[QuboFamily]) -> list[Solutio
         next(answers) if family.num_columns else Solution(family.linear, family.offset, family.offset > 0)
         for family in families
     ]
-    wanted, came = ([tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions]))
-    if wanted != came:
-        raise ValueError(f"{solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
+    shapes, returned = [tuple(f.linear.shape) for f in families], [tuple(s.spins.shape) for s in solutions]
+    if returned != shapes:
+        raise ValueError(f"{solver} must return spins of shapes {shapes}, got {returned}; see qpsbgd.testing")
     if not all(bool((solution.spins.abs() == 1).all()) for solution in solutions):
         raise ValueError(f"{solver} returned spins other than −1 and +1; see qpsbgd.testing")
     return solutions

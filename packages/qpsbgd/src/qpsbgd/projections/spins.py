@@ -17,7 +17,7 @@ from qpsbgd.projections.protocol import (
     Direction,
     LayerInputs,
     Projection,
-    of_moving_units,
+    zero_idle_units,
 )
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solutions_of
 from qpsbgd.projections.system import System, SystemProjection, SystemState, binary_size, invert, largest, unit_rms
@@ -109,7 +109,7 @@ class Spins(SystemProjection):
     def solve(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them; unless they are warm, all layers in one call of the solver per bit."""
         invert([system for system in systems if system.renewed or system.state.shrinkage is None])
-        means = [of_moving_units(system.state.gradient, system.grad) for system in systems]
+        means = [zero_idle_units(system.state.gradient, system.grad) for system in systems]
         if self.target == "polar":
             places = zip(systems, means, strict=True)
             means = polar_factors([(system.layer, mean, system.shards) for system, mean in places])

@@ -82,7 +82,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
             raise ValueError("the first call of partial_fit needs classes: all labels that will ever occur")
         if self.class_weight == "balanced":
             raise ValueError('class_weight="balanced" needs all rows at once; give partial_fit a dict')
-        rows, values = self._validated(X, y, reset=first)
+        rows, values = self._validate(X, y, reset=first)
         known = self.classes_ if classes is None else np.unique(column_or_1d(classes))
         if not first and not np.array_equal(self.classes_, known):
             raise ValueError(f"classes must stay the same, {self.classes_}, got {known}")
@@ -101,8 +101,8 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         """Probabilities (n_samples, n_classes), in the order of `classes_`."""
         return self._outcome(X).softmax(1).numpy()
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
-        rows, values = super()._validated(X, y, reset=reset)
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
+        rows, values = super()._validate(X, y, reset=reset)
         check_classification_targets(values)
         return rows, values
 
@@ -116,9 +116,9 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     def _learn_targets(self, samples: WeightedRows) -> None:
         self.classes_ = np.unique(samples.values)
 
-    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+    def _final_modules(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
         """None; the outputs begin with the logarithms of the classes' shares."""
-        marked = F.one_hot(self._encoded(samples.values), len(self.classes_))
+        marked = F.one_hot(self._encode(samples.values), len(self.classes_))
         shares = torch.from_numpy(np.average(marked.numpy(), axis=0, weights=samples.weights))
         shares = shares.clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
         with torch.no_grad():
@@ -131,13 +131,13 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     def _outputs(self) -> int:
         return len(self.classes_)
 
-    def _encoded(self, values: Rows) -> Tensor:
+    def _encode(self, values: Rows) -> Tensor:
         return torch.from_numpy(np.searchsorted(self.classes_, values))
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets, reduction="none")
 
-    def _scored(self, rows: Any, values: Rows) -> float:
+    def _score(self, rows: Any, values: Rows) -> float:
         return float(accuracy_score(values, self._likeliest(self._forward(rows))))
 
     def _likeliest(self, outputs: Tensor) -> Rows:

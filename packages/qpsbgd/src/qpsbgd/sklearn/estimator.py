@@ -139,7 +139,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             sample_weight: Their weights; a weight of two is the same as two rows. None weighs all the same.
         """
         self._check_options()
-        rows, values = self._validated(X, y, reset=True)
+        rows, values = self._validate(X, y, reset=True)
         samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
         self._learn_targets(samples)
         self._random = check_random_state(self.random_state)
@@ -178,7 +178,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
                 self._advance(optimizer, samples)
                 shown = {"loss": self.loss_curve_[-1]}
                 if held is not None:
-                    shown["score"] = self._scored(held.rows, held.values)
+                    shown["score"] = self._score(held.rows, held.values)
                     self.validation_scores_.append(shown["score"])
                     waited += 1
                     if shown["score"] > best:
@@ -237,7 +237,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         ):
             for part in map(samples.part, np.array_split(order, self._count(len(samples)))):
                 optimizer.zero_grad()
-                losses = self._losses(body(self._tensor(part.rows)), self._encoded(part.values))
+                losses = self._losses(body(self._tensor(part.rows)), self._encode(part.values))
                 value = losses.mean() if part.weights is None else (losses * self._tensor(part.weights)).mean()
                 torch.autograd.backward(value)
                 optimizer.step()
@@ -250,7 +250,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return max(1, min(-(-rows // self.batch_size), rows // 2))
 
     def _build(self, samples: WeightedRows) -> None:
-        """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""
+        """A fresh network: standardisation, then the body with the weights, then what `_final_modules` adds."""
         rows = samples.rows
         self._dtype = dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31 - 1)))
@@ -269,7 +269,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self._depth = len(body)
         first = nn.BatchNorm1d(rows.shape[1], eps=0.0, dtype=dtype)
         first.bias.requires_grad_(False)  # the norm behind the first weights would take it out again
-        self.network_ = nn.Sequential(first, *body, *self._ending(body[-1], samples))
+        self.network_ = nn.Sequential(first, *body, *self._final_modules(body[-1], samples))
 
     @property
     def _body(self) -> nn.Sequential:
@@ -324,7 +324,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Number(least=0, below=1, optional=True).checked("dropout", self.dropout)
         Number(positive=True, below=1).checked("validation_fraction", self.validation_fraction)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **options: Any) -> tuple[Any, Rows]:
         """Rows, dense or CSR, and targets as arrays that training can use."""
         options |= {"dtype": FLOATS, "ensure_min_samples": 2, "accept_sparse": "csr"}
         return validate_data(self, X, y, reset=reset, **options)
@@ -341,11 +341,11 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _outputs(self) -> int: ...
 
     @abstractmethod
-    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+    def _final_modules(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
         """Modules after a fresh body, whose last norm may be set to what is known of the targets."""
 
     @abstractmethod
-    def _encoded(self, values: Rows) -> Tensor:
+    def _encode(self, values: Rows) -> Tensor:
         """Targets for the loss of the body's outputs."""
 
     @abstractmethod
@@ -353,4 +353,4 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """The loss of every row."""
 
     @abstractmethod
-    def _scored(self, rows: Any, values: Rows) -> float: ...
+    def _score(self, rows: Any, values: Rows) -> float: ...

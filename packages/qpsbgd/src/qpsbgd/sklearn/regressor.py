@@ -45,7 +45,7 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         """One epoch on these rows; means and scales are those of all rows so far. Returns the estimator."""
         self._check_options()
         first = not hasattr(self, "network_")
-        rows, values = self._validated(X, y, reset=first)
+        rows, values = self._validate(X, y, reset=first)
         if first:
             self._flat, self._targets = values.ndim == 1, StandardScaler()
         self._targets.partial_fit(_columns(values), sample_weight=self._weights(rows, values, sample_weight))
@@ -54,15 +54,15 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
 
     def predict(self, X: ArrayLike) -> Rows:
         """The targets of every row, in the shape of the y of training."""
-        return self._shaped(self._outcome(X))
+        return self._shape_as_targets(self._outcome(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
-        rows, values = super()._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
+    def _validate(self, X: ArrayLike, y: ArrayLike, *, reset: bool, **_: Any) -> tuple[Any, Rows]:
+        rows, values = super()._validate(X, y, reset=reset, y_numeric=True, multi_output=True)
         single = values.ndim == 2 and values.shape[1] == 1
         return rows, column_or_1d(values, warn=True) if single else values
 
@@ -73,7 +73,7 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
     def _outputs(self) -> int:
         return len(self._targets.mean_)
 
-    def _ending(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
+    def _final_modules(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
         return [nn.BatchNorm1d(self._outputs(), eps=0.0, dtype=self._dtype).requires_grad_(False)]
 
     def _set_norms(self) -> None:
@@ -84,16 +84,16 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         state["weight"].copy_(torch.from_numpy(np.where(constant, 0.0, scales)))
         state["bias"].copy_(torch.from_numpy(self._targets.mean_))
 
-    def _encoded(self, values: Rows) -> Tensor:
+    def _encode(self, values: Rows) -> Tensor:
         return self._tensor(self._targets.transform(_columns(values)))
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(outputs, targets, reduction="none").mean(1)
 
-    def _scored(self, rows: Any, values: Rows) -> float:
-        return float(r2_score(values, self._shaped(self._forward(rows))))
+    def _score(self, rows: Any, values: Rows) -> float:
+        return float(r2_score(values, self._shape_as_targets(self._forward(rows))))
 
-    def _shaped(self, outputs: Tensor) -> Rows:
+    def _shape_as_targets(self, outputs: Tensor) -> Rows:
         return outputs.squeeze(1).numpy() if self._flat else outputs.numpy()
 
 
