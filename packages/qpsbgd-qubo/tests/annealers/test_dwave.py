@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from qpsbgd import QPSBGD
+from qpsbgd.checkpoint import Checkpoint
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import SOLVER_CHECKS, random_family

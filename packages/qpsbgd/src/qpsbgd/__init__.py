@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from qpsbgd.analysis.minimize import minimize
     from qpsbgd.analysis.monitor import Monitor
     from qpsbgd.binarization import binarize
+    from qpsbgd.checkpoint import Checkpoint
     from qpsbgd.nn import summary
     from qpsbgd.nn.saving import load
     from qpsbgd.optim import (
         QPSBGD,
         BinaryConnect,
         Bop,
-        Checkpoint,
         ProxQuant,
         QuboDescent,
         StraightThrough,
@@ -54,6 +54,7 @@ def __getattr__(name: str) -> Any:
             "summary": "qpsbgd.nn",
             "load": "qpsbgd.nn.saving",
             "binarize": "qpsbgd.binarization",
+            "Checkpoint": "qpsbgd.checkpoint",
             "Monitor": "qpsbgd.analysis.monitor",
             "minimize": "qpsbgd.analysis",
         }

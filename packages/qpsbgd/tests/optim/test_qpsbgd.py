@@ -1,5 +1,8 @@
 import copy
+import gc
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from small_networks import (
 from torch import nn
 from torch.optim import lr_scheduler
 
+import qpsbgd
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
@@ -409,3 +413,32 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
         optimizer.step()
     model.eval()
     assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
+
+
+COMPUTING = {"nn/straight_through", "nn/tape", "optim/qpsbgd", "optim/binary_optimizer"} | {
+    "optim/functional", "projections/protocol", "projections/system", "projections/ridge", "projections/blocks"
+}  # fmt: skip
+CHECKING = {"openmp", "optim/real_part", "parallel/ranks", "parallel/shards"}
+
+
+def test_a_step_of_the_ridge_passes_through_nine_files_and_four_that_check():
+    model = small_model()
+    optimizer = QPSBGD(model, projection="ridge", real=False)
+    folder, entered = Path(qpsbgd.__file__).parent, set()
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(folder):
+            entered.add(path.relative_to(folder).with_suffix("").as_posix())
+
+    for seed in range(4):  # with and without a renewal
+        optimizer.zero_grad()
+        loss = model(batch(seed)[0]).square().mean()
+        gc.collect()  # what other tests left behind may end within files of its own
+        sys.setprofile(note)
+        try:
+            loss.backward()
+            optimizer.step()
+        finally:
+            sys.setprofile(None)
+    assert entered == COMPUTING | CHECKING

@@ -1,7 +1,6 @@
-"""Optimisers of binary layers, and the checkpoints of their runs."""
+"""Optimisers of binary layers."""
 
 from qpsbgd.optim.baselines import BinaryConnect, Bop, ProxQuant, StraightThrough
-from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.qubo_descent import QuboDescent
 from qpsbgd.optim.real_part import real_optimizer
@@ -11,7 +10,6 @@ __all__ = [
     "QPSBGD",
     "BinaryConnect",
     "Bop",
-    "Checkpoint",
     "ProxQuant",
     "QuboDescent",
     "Recommendation",

@@ -194,16 +194,9 @@ class ProxQuant(DescentOptimizer):
         end = (steps or 1000) if rate is None else None
         if end is not None:
             rate = default_pull(NOT_NEGATIVE.checked("lr", lr), end)
-        options = {
-            "lr": lr,
-            "rate": rate,
-            "end": end,
-            "update": update,
-            "momentum": momentum,
-            "betas": betas,
-            "eps": eps,
-        }
-        super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
+        options = {"lr": lr, "rate": rate, "end": end, "update": update, "momentum": momentum, "betas": betas}
+        options |= {"eps": eps, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}
+        super().__init__(params, options, real)
 
     def _complete(self, options: dict[str, Any]) -> dict[str, Any]:
         options = super()._complete(options)

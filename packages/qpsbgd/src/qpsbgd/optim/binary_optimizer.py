@@ -219,8 +219,17 @@ class BinaryOptimizer(Optimizer):
         raise ValueError(f"the gradient of {of} holds NaN or infinite values; nothing was changed")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state, as if training had never stopped."""
+        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         state_dict = self._check_state(state_dict)
+        before = self.state_dict()
+        try:
+            self._restore(state_dict)
+        except Exception:
+            self._restore(before)
+            raise
+
+    def _restore(self, state_dict: dict[str, Any]) -> None:
+        """Put a state in place of the present one."""
         super().load_state_dict(state_dict)
         for weight, name, value in saved_tensors(state_dict, self.param_groups):
             if weight in self._layers:  # torch has cast it to the precision of the weight

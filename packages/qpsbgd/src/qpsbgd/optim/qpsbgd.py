@@ -349,18 +349,7 @@ class QPSBGD(BinaryOptimizer):
         kinds = [type(projection) for projection in self._projections()]
         return {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
-        self._check_state(state_dict)
-        before = self.state_dict()
-        try:
-            self._restore(state_dict)
-        except Exception:
-            self._restore(before)
-            raise
-
     def _restore(self, state_dict: dict[str, Any]) -> None:
-        """Put a state in place of the present one."""
         default, restored = self.defaults["projection"], dict[tuple[int, str], Projection]()
         groups = [dict(group) for group in state_dict["param_groups"]]
         for present, group in zip(self.param_groups, groups, strict=True):
@@ -371,7 +360,7 @@ class QPSBGD(BinaryOptimizer):
                 group["projection"] = restored[key]
                 if present["projection"] is self.defaults["projection"]:
                     default = group["projection"]
-        super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
+        super()._restore({"state": dict(state_dict["state"]), "param_groups": groups})
         self.defaults["projection"] = default
         projections = self._projections()
         for projection, saved in zip(projections, state_dict.get("solvers", [{}] * len(projections)), strict=False):

@@ -14,9 +14,9 @@ from small_networks import small_model
 from small_networks import train as train_small
 
 from qpsbgd import QPSBGD
+from qpsbgd.checkpoint import Checkpoint
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import real_optimizer
-from qpsbgd.optim.checkpoint import Checkpoint
 
 INPUTS = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
 TARGETS = (INPUTS.sum(1) > 0).long()
