@@ -121,14 +121,8 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for page and figures; else that of the results.")
     ] = None,
-    figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
 ) -> None:
-    """Make one HTML page and the figures from the results of `qpsbgd run`."""
-    from qpsbgd_paper.report.rendering import KINDS
-
-    kinds = [kind.strip().lower() for kind in figures.split(",")]
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise ValueError(f"figures are drawn as {', '.join(KINDS)}, not as {', '.join(map(repr, unknown))}")
+    """Make one HTML page and the figures, as SVG and PNG, from the results of `qpsbgd run`."""
     folder = results or PAPER
     summaries = read_summaries(folder)
     if not summaries and results is None:
@@ -140,7 +134,7 @@ def report(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
             + (f" --out {results}" if results else "")
         )
-    _write_report(summaries, out or folder, kinds=kinds)
+    _write_report(summaries, out or folder)
 
 
 def read_summaries(folder: Path) -> list[Summary]:
@@ -227,7 +221,7 @@ def _processes(count: int) -> AbstractContextManager[Workers | None]:
     return local_workers(count) if count > 1 else nullcontext()
 
 
-def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[str] = ("svg", "png")) -> None:
+def _write_report(summaries: Sequence[Summary], out: Path) -> None:
     """One page, the same by `qpsbgd demo` and by `qpsbgd report` on its results, and the figures."""
     from qpsbgd_paper.framework.result_files import write_bytes
     from qpsbgd_paper.report.figures import pictures
@@ -239,8 +233,8 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     drawn = [pictures(summary) for summary in summaries]
     for name, picture in (item for pictured in drawn for item in pictured.items()):
-        for kind in kinds:
-            write_bytes(out / "figures" / f"{name}.{kind}", picture.svg if kind == "svg" else image(picture.draw, kind))
+        write_bytes(out / "figures" / f"{name}.svg", picture.svg)
+        write_bytes(out / "figures" / f"{name}.png", image(picture.draw, "png"))
     target = out / "report.html"
     write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO, drawn=drawn).encode())
     say(f"\nReport: {target.resolve().as_uri()}")

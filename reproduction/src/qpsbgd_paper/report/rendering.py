@@ -1,4 +1,4 @@
-"""A matplotlib figure as the bytes of an SVG, PNG or PDF file, the same at every call."""
+"""A matplotlib figure as the bytes of an SVG or PNG file, the same at every call."""
 
 import io
 import textwrap
@@ -10,15 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-KINDS = ("svg", "png", "pdf")
-
 INK = "#3c434a"
 """Text and axes; figures are white, on dark pages too."""
 
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "qpsbgd",
-    "pdf.fonttype": 42,
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 10,
@@ -32,13 +29,12 @@ SETTINGS: dict[Any, Any] = {
 _NO_METADATA: dict[str, dict[str, Any]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     "png": {"Software": None},
-    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
 }
-_DPI = {"svg": 120, "png": 160, "pdf": 160}  # in an SVG, of the pictures inside
+_DPI = {"svg": 120, "png": 160}  # in an SVG, of the pictures inside
 
 
 def image(draw: Callable[[], Figure], kind: str) -> bytes:
-    """The figure that `draw` returns, drawn with our settings, as one of `KINDS`."""
+    """The figure that `draw` returns, drawn with our settings, as "svg" or "png"."""
     data = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
         try:
