@@ -42,7 +42,7 @@ from torch.nn import functional as F
 
 from qpsbgd import QPSBGD, StraightThrough, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, logit_loss
-from qpsbgd.binarization.layer_fit import fitted, target_weights
+from qpsbgd.binarization.layer_fit import fit_layer, target_weights
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.planes import Effort
@@ -259,7 +259,7 @@ def layer_job(job):
     stored, start = job["bits"] * (1 + NUMBER / layer.in_features), time.process_time()
     if job["method"] == "search":
         effort = Effort("kicks", 40, torch.Generator().manual_seed(0))
-        fit = fitted(metric[None].clone(), weights.T[None].contiguous(), bits=job["bits"], effort=effort)
+        fit = fit_layer(metric[None].clone(), weights.T[None].contiguous(), bits=job["bits"], effort=effort)
         close = weights - fit.errors[0].T
     else:
         ones = torch.ones(len(weights), dtype=torch.float64)
