@@ -1,7 +1,6 @@
 """Packed files under a right checksum whose arrays have other types than `pack` gives them."""
 
 import copy
-import dataclasses
 import json
 
 import numpy as np
@@ -132,21 +131,6 @@ def part(value, path):
     for key in path:
         value = value[key]
     return value
-
-
-@pytest.mark.parametrize("shift", [62, 3.0])
-def test_a_shift_that_is_none_is_refused(path, shift):
-    model = load_packed(path)
-    crafted = [dataclasses.replace(each, shift=shift) if hasattr(each, "shift") else each for each in model.operations]
-    with pytest.raises(ValueError, match="a shift of 0 to 61 bits"):
-        pack(PackedModel(tuple(crafted), model.input_shape), path)
-
-
-@pytest.mark.parametrize("side", [(1, 1, 1), (1, -1), (1.0, 1)])
-def test_a_window_with_sides_that_are_none_is_refused(side, tmp_path):
-    pool = MaxPool("a", Window((2, 2), (2, 2), (side, (1, 1)), (1, 1)))
-    with pytest.raises(ValueError, match="a window of integers"):
-        pack(PackedModel((pool,), (1, 8, 8)), tmp_path / "net")
 
 
 def test_windows_of_all_operations_share_one_budget(tmp_path):

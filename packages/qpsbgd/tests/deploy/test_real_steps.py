@@ -37,23 +37,6 @@ def test_a_value_that_several_operations_need_stays_as_it_is():
     assert steps(packed, x) == 1
 
 
-class Clipped(nn.Module):
-    """A layer's outputs, clipped and as they are."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = BinaryLinear(4, 4)
-
-    def forward(self, x):
-        y = self.layer(x)
-        return nn.functional.hardtanh(y) + y
-
-
-def test_a_value_that_is_clipped_and_needed_again_is_clipped_in_a_copy():
-    model = Clipped()
-    close(pack(model), model, 3 * torch.randn(5, 4))
-
-
 @pytest.mark.parametrize("units", [10, 64, 100])
 def test_outputs_hardly_depend_on_how_many_rows_come_at_once(units):
     packed = pack(nn.Sequential(BinaryLinear(130, units), nn.ReLU(), BinaryLinear(units, 7)))
