@@ -265,7 +265,7 @@ def double_family(W, H, bits=1, output_norms=None, sweeps=3, rounds=10):
             target = (factors.b * (H @ wanted))[:, None]
             scale = factors.c[row : row + 1].abs()
             spins = sign(factors.c[row]) * factors.second[row][:, None]
-            spins = search.lowered(target, spins, scale, rounds=rounds)
+            spins = search.improve(target, spins, scale, rounds=rounds)
             factors.second[row] = spins[:, 0]
             factors.c[row] = (spins * target).sum() / (spins * (scaled @ spins)).sum()
             rest -= torch.outer(outer[:, row], factors.c[row] * factors.second[row] * factors.b)

@@ -34,7 +34,7 @@ _PARTS: dict[str, type[Any]] = {"Steps": Steps, "Weights": Weights, "Window": Wi
 def save(model: PackedModel, path: Path) -> None:
     """Write the model; the file is complete, and one that `load` takes, or not there at all."""
     tensors: dict[str, Array] = {}
-    written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(model.operations)]
+    written = [_to_json(operation, f"{place}", tensors) for place, operation in enumerate(model.operations)]
     content: dict[str, Any] = {"version": VERSION, "input_shape": model.input_shape, "operations": written}
     content["checksum"] = _checksum(content, tensors)
     text = json.dumps(content)
@@ -66,7 +66,7 @@ def _model(content: dict[str, Any], tensors: dict[str, Array]) -> PackedModel:
     """The model of a file's content; a checksum, operations or a shape that are wrong raise one of `_DAMAGES`."""
     if content.pop("checksum", None) != _checksum(content, tensors):
         raise ValueError("its checksum does not fit its content")
-    operations = tuple(_read(operation, tensors) for operation in content["operations"])
+    operations = tuple(_from_json(operation, tensors) for operation in content["operations"])
     shape = content.get("input_shape")
     shape = tuple(shape) if isinstance(shape, list) else shape
     check(operations, shape)
@@ -99,7 +99,7 @@ def _checksum(content: dict[str, Any], tensors: dict[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _written(value: Any, name: str, tensors: dict[str, Array]) -> Any:
+def _to_json(value: Any, name: str, tensors: dict[str, Array]) -> Any:
     """A value as JSON; its arrays go to `tensors`, under names that begin with `name`."""
     if isinstance(value, np.ndarray):
         if value.dtype == bool:
@@ -111,16 +111,16 @@ def _written(value: Any, name: str, tensors: dict[str, Array]) -> Any:
         return {"tensor": name}
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {"is": type(value).__name__} | {k: _written(v, f"{name}.{k}", tensors) for k, v in fields.items()}
+        return {"is": type(value).__name__} | {k: _to_json(v, f"{name}.{k}", tensors) for k, v in fields.items()}
     if isinstance(value, tuple):
-        return [_written(entry, name, tensors) for entry in value]
+        return [_to_json(entry, name, tensors) for entry in value]
     return value
 
 
-def _read(value: Any, tensors: dict[str, Array]) -> Any:
-    """The inverse of `_written`."""
+def _from_json(value: Any, tensors: dict[str, Array]) -> Any:
+    """The inverse of `_to_json`."""
     if isinstance(value, list):
-        return tuple(_read(entry, tensors) for entry in value)
+        return tuple(_from_json(entry, tensors) for entry in value)
     if not isinstance(value, dict):
         return value
     if "packed bits" in value:
@@ -135,4 +135,4 @@ def _read(value: Any, tensors: dict[str, Array]) -> Any:
         array = tensors[value["tensor"]]
         return array.astype(np.int32) if array.dtype.kind == "i" and array.dtype.itemsize < 8 else array
     kind = (KINDS | _PARTS)[value["is"]]
-    return kind(**{name: _read(entry, tensors) for name, entry in value.items() if name != "is"})
+    return kind(**{name: _from_json(entry, tensors) for name, entry in value.items() if name != "is"})

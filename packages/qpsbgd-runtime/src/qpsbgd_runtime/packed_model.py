@@ -50,7 +50,7 @@ class PackedModel:
             values = _as_float32(values)
         plan = self._plan
         if plan is None or plan.shape != values.shape[1:]:
-            plan = self._plan = self._planned(values.shape)
+            plan = self._plan = self._plan_for(values.shape)
         if plan.checks_inputs and not np.isfinite(values).all():
             raise _not_finite()
         results = {0: values}
@@ -60,7 +60,7 @@ class PackedModel:
                 del results[source]
         return results.popitem()[1]
 
-    def _planned(self, shape: Shape) -> _Plan:
+    def _plan_for(self, shape: Shape) -> _Plan:
         if len(shape) < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
             raise ValueError(f"inputs must be a batch{expected}, got shape {shape}; for one sample pass x[None]")
@@ -87,7 +87,7 @@ def _as_float32(values: Array) -> Array:
         return np.ascontiguousarray(values, np.float32)
 
 
-class _Planned(NamedTuple):
+class _PlannedStep(NamedTuple):
     """A function of the values with the numbers `sources`; those of `dead` are not needed after it."""
 
     step: Step
@@ -101,13 +101,13 @@ class _Plan(NamedTuple):
 
     shape: Shape
     checks_inputs: bool
-    steps: list[_Planned]
+    steps: list[_PlannedStep]
 
 
 def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
     """Functions of batches; a run over real numbers, a chain of dense layers of bits or a layer of ints is one each."""
     stages, last = walk(operations, shape), last_uses(operations)
-    steps: list[_Planned] = []
+    steps: list[_PlannedStep] = []
     place = 0
     while place < len(stages):
         sources, value = stages[place].sources, stages[place].before[0]
@@ -131,7 +131,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
         place += length
         # Whatever is taken here for the last time; and a result that nobody takes.
         dead = tuple(source for source in {*sources, place} if last[source] <= place)
-        steps.append(_Planned(step, sources, place, dead))
+        steps.append(_PlannedStep(step, sources, place, dead))
     chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], ops.Sign)
     checked = bool(steps) and (chained or run_length(stages, last, 1) > 0)
     return _Plan(shape, not checked, steps)  # such a chain and a program check their inputs themselves

@@ -121,7 +121,7 @@ class _Epilogue:
         """Whether there are bounds."""
         return self.low > -math.inf or self.high < math.inf
 
-    def packed(self, groups: int) -> Array:
+    def numbers(self, groups: int) -> Array:
         """Bounds, factors and offsets as the kernel reads them."""
         units = len(self.factors) // groups
         pairs = np.zeros((2, groups, -(-units // PANEL) * PANEL), np.float32)
@@ -166,9 +166,9 @@ class _Program:
             case Convolution():
                 return self._convolution(operation, value, after)
             case ops.Clip():
-                return self._clipped(operation, value)
+                return self._clip(operation, value)
             case Scale():
-                return self._scaled(operation, value)
+                return self._scale(operation, value)
             case MaxPool():
                 return self._pool(Kind.LARGEST, operation.window, value, after)
             case AveragePool():
@@ -183,12 +183,14 @@ class _Program:
                 assert other is not None
                 if value.turned != other.turned:
                     value, other = self._plain(value), self._plain(other)
-                return self._copied(value, other)
+                return self._copy(value, other)
             case ops.Reshape():
                 return replace(self._plain(value) if len(after) > 1 else value, shape=after)
         raise TypeError(f"{operation} is not a step over real numbers")
 
-    def _made(self, step: RealStep, shape: Shape, epilogue: _Epilogue | None = None, *, turned: bool = True) -> _Value:
+    def _append(
+        self, step: RealStep, shape: Shape, epilogue: _Epilogue | None = None, *, turned: bool = True
+    ) -> _Value:
         number = len(self._sizes)
         self._sizes.append(math.prod(shape))
         step.target = number
@@ -207,17 +209,18 @@ class _Program:
         if value.turned is None:
             return value
         channels, positions = value.turned
-        step = RealStep(Kind.TRANSPOSE, value.number, 0, positions, channels, 1, channels, positions, 1)
-        return self._made(step, value.shape, turned=False)
+        return self._transpose(value, positions, channels, turned=False)
 
     def _pixels(self, value: _Value) -> _Value:
         """The value as (positions, channels)."""
         channels, positions = value.shape[0], math.prod(value.shape[1:])
         if value.turned == (channels, positions) or min(channels, positions) == 1:
             return value
-        value = self._plain(value)
-        step = RealStep(Kind.TRANSPOSE, value.number, 0, channels, positions, 1, positions, channels, 1)
-        return self._made(step, value.shape)
+        return self._transpose(self._plain(value), channels, positions)
+
+    def _transpose(self, value: _Value, height: int, length: int, *, turned: bool = True) -> _Value:
+        step = RealStep(Kind.TRANSPOSE, value.number, 0, height, length, 1, length, height, 1)
+        return self._append(step, value.shape, turned=turned)
 
     def _dense(self, operation: ops.Dense, value: _Value, after: Shape) -> _Value:
         weights, planes, factor = operation.weights.values(), operation.weights.array, np.ones(1)
@@ -234,16 +237,16 @@ class _Program:
             step.words = sum(map(len, self._words))
             self._words.append(words_of(planes[0][:, order]).T.ravel())
         step.weights = self._panels(weights[:, order], groups=1)
-        return self._made(step, after, _Epilogue(np.full(units, factor), np.zeros(units), axis=-1), turned=False)
+        return self._append(step, after, _Epilogue(np.full(units, factor), np.zeros(units), axis=-1), turned=False)
 
     def _panels(self, weights: Array, *, groups: int) -> int:
         """Where weights (units, n) begin among the numbers, as panels (groups, panels, n, PANEL)."""
         units, n = len(weights) // groups, weights.shape[1]
         padded = np.zeros((groups, -(-units // PANEL) * PANEL, n), np.float32)
         padded[:, :units] = weights.reshape(groups, units, n)
-        return self._stored(padded.reshape(groups, -1, PANEL, n).transpose(0, 1, 3, 2))
+        return self._store(padded.reshape(groups, -1, PANEL, n).transpose(0, 1, 3, 2))
 
-    def _stored(self, values: Array) -> int:
+    def _store(self, values: Array) -> int:
         begin = sum(map(len, self._numbers))
         self._numbers.append(np.ascontiguousarray(values, np.float32).ravel())
         return begin
@@ -262,7 +265,7 @@ class _Program:
         weights = operation.weights.values().reshape(units, value.shape[0] // groups, step.high, step.wide)
         if groups == value.shape[0] == units:
             step.kind = Kind.PER_CHANNEL
-            step.weights = self._stored(weights[:, 0].transpose(1, 2, 0))
+            step.weights = self._store(weights[:, 0].transpose(1, 2, 0))
         else:
             step.groups = groups
             step.weights = self._panels(weights.transpose(0, 2, 3, 1).reshape(units, -1), groups=groups)
@@ -271,24 +274,24 @@ class _Program:
                 and np.array_equal(rows.ravel(), np.arange(step.height))
                 and np.array_equal(columns.ravel(), np.arange(step.length))
             )
-        return self._made(step, after, _Epilogue.none(units, axis=0))
+        return self._append(step, after, _Epilogue.none(units, axis=0))
 
     def _pool(self, kind: Kind, window: Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
         value = self._pixels(value)
         step = self._step(kind, value, after)
         self._window(step, window, value.shape[1:])
         step.direct = int(direct)
-        return self._made(step, after, _Epilogue.none(after[0], axis=0))
+        return self._append(step, after, _Epilogue.none(after[0], axis=0))
 
-    def _clipped(self, operation: ops.Clip, value: _Value) -> _Value:
+    def _clip(self, operation: ops.Clip, value: _Value) -> _Value:
         if value.shared or value.number not in self._epilogues:
-            value = self._copied(value)
+            value = self._copy(value)
         epilogue = self._epilogues[value.number]
         bounds = np.array([epilogue.low, epilogue.high]).clip(operation.low, operation.high)
         epilogue.low, epilogue.high = bounds.tolist()
         return value
 
-    def _scaled(self, operation: Scale, value: _Value) -> _Value:
+    def _scale(self, operation: Scale, value: _Value) -> _Value:
         factor, offset = operation.factor.astype(np.float64), operation.offset.astype(np.float64)
         axis = 0 if operation.axis is None else operation.axis
         units, epilogue = value.shape[axis], self._epilogues.get(value.number)
@@ -296,12 +299,12 @@ class _Program:
         if epilogue is not None and not alike:
             alike = len(epilogue.factors) == units and (epilogue.axis == axis or len(value.shape) == 1)
         if value.shared or epilogue is None or epilogue.clipped or not alike:
-            value = self._copied(self._pixels(value) if axis == 0 else self._plain(value))
+            value = self._copy(self._pixels(value) if axis == 0 else self._plain(value))
             epilogue = self._epilogues[value.number]
         epilogue.factors, epilogue.offsets = factor * epilogue.factors, factor * epilogue.offsets + offset
         return value
 
-    def _copied(self, value: _Value, other: _Value | None = None) -> _Value:
+    def _copy(self, value: _Value, other: _Value | None = None) -> _Value:
         """The same value, or its sum with another, from a step of its own, whose results may be scaled and clipped."""
         axis = 0 if value.turned or len(value.shape) == 1 else -1
         channels = value.turned[0] if value.turned else value.shape[-1]
@@ -311,17 +314,17 @@ class _Program:
         step = RealStep(Kind.SCALE, value.number, 0, 1, positions, channels, 1, positions, channels)
         if other is not None:
             step.kind, step.other = Kind.ADD, other.number
-        copied = self._made(step, value.shape, _Epilogue.none(channels, axis))
-        return replace(copied, turned=value.turned)
+        copy = self._append(step, value.shape, _Epilogue.none(channels, axis))
+        return replace(copy, turned=value.turned)
 
-    def finished(self, value: _Value) -> Callable[[Array], tuple[Array, bool]]:
+    def compile(self, value: _Value) -> Callable[[Array], tuple[Array, bool]]:
         """The function of batches of inputs that gives this value, and whether all inputs are finite."""
         value = self._plain(value)
         if value.number == 0:
-            value = self._copied(value)
+            value = self._copy(value)
         for step in self._steps:
             if step.kind != Kind.TRANSPOSE:
-                step.epilogue = self._stored(self._epilogues[step.target].packed(step.groups))
+                step.epilogue = self._store(self._epilogues[step.target].numbers(step.groups))
         slots, sizes = self._slots(value.number)
         for step in self._steps:
             step.source, step.other, step.target = slots[step.source], slots[step.other], slots[step.target]
@@ -367,4 +370,4 @@ def real_program(stages: Sequence[Stage], number: int) -> Callable[[Array], tupl
         value = program.add(stage, *(values[source] for source in stage.sources))
         alias = isinstance(stage.operation, ops.Reshape) and values[stage.sources[0]].shared
         values[place] = replace(value, shared=uses[place] > 1 or alias)
-    return program.finished(values[number + len(stages) - 1])
+    return program.compile(values[number + len(stages) - 1])

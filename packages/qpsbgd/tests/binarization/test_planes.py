@@ -138,9 +138,9 @@ def test_on_another_device_a_plane_is_kicked_and_searched_as_on_the_cpu():
     for there in (lambda one: one, elsewhere):
         search = PlaneSearch(metric, torch.Generator().manual_seed(1))
         fields = spins @ search._couplings
-        kicked, kicked_fields = search._kicked(there(spins), there(fields))
+        kicked, kicked_fields = search._kick(there(spins), there(fields))
         assert (kicked != spins).any()
         found += [kicked.clone(), kicked_fields.clone()]
-        found += search._searched(*map(there, (target, scales, kicked, kicked_fields)), 30)
+        found += search._descend(*map(there, (target, scales, kicked, kicked_fields)), 30)
     for one, other in zip(found[:4], found[4:], strict=True):
         torch.testing.assert_close(one, other.cpu(), rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ from qpsbgd.binarization.changes import Changes
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
-from qpsbgd.binarization.selection import Select, selected
+from qpsbgd.binarization.selection import Select, select_layers
 from qpsbgd.nn.conversion import attach_hf_config, copy_model
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.nn.model_summary import summary
@@ -105,7 +105,7 @@ def binarize(
         if targets == "float":
             reference = Passes(copy_model(changes.model), data)
             reference.calls()
-        chosen = selected(changes.model, layers, calls=calls, unclear=passes.unclear, first=first, last=last)
+        chosen = select_layers(changes.model, layers, calls=calls, unclear=passes.unclear, first=first, last=last)
         options.check_names(chosen)
         lines = LayerRun(changes, passes, options, generator, chosen, reference).losses(calls)
         label_layers(changes.model)

@@ -36,7 +36,7 @@ class PlaneSearch:
         self._trace = self._quadratic.diagonal().sum()
         self._generator = generator
 
-    def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int) -> Tensor:
+    def improve(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int) -> Tensor:
         """Spins (n, m) at least as good as the given ones; scales (m,) · spins should come near r, for t = Q r (n, m).
 
         Good means a large (sᵀt)² / sᵀQs: what the best scale saves.
@@ -46,30 +46,30 @@ class PlaneSearch:
         scales = scales.float().clamp(min=1e-30)
         coupling_fields = best @ self._couplings
         for _ in range(MOST_REFITS):
-            now, now_fields = self._searched(target, scales, best.clone(), coupling_fields.clone(), PATIENCE)
+            now, now_fields = self._descend(target, scales, best.clone(), coupling_fields.clone(), PATIENCE)
             changed = bool((now != best).any())
             best, coupling_fields = now, now_fields
             if not changed:
                 break
-            scales, _ = self._fitted(target, best, coupling_fields)
-        _, quality = self._fitted(target, best, coupling_fields)
+            scales, _ = self._best_scales(target, best, coupling_fields)
+        _, quality = self._best_scales(target, best, coupling_fields)
         for _ in range(rounds):
-            now, now_fields = self._kicked(best, coupling_fields)
-            now, now_fields = self._searched(target, scales, now, now_fields, SHORT_PATIENCE)
-            now_scales, now_quality = self._fitted(target, now, now_fields)
+            now, now_fields = self._kick(best, coupling_fields)
+            now, now_fields = self._descend(target, scales, now, now_fields, SHORT_PATIENCE)
+            now_scales, now_quality = self._best_scales(target, now, now_fields)
             better = (now_quality > quality).nonzero()[:, 0]
             pairs = ((quality, now_quality), (scales, now_scales), (best, now), (coupling_fields, now_fields))
             for kept, new in pairs:
                 kept[better] = new[better]
         return best.T.to(spins)
 
-    def _fitted(self, target: Tensor, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
+    def _best_scales(self, target: Tensor, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
         """The best scales, sᵀt / sᵀQs, and by how much scale · spins lower the loss."""
         along = (spins * target).sum(1)
         norms = 0.5 * (spins * coupling_fields).sum(1) + self._trace
         return (along / norms).clamp(min=1e-30), along.clamp(min=0).square() / norms
 
-    def _kicked(self, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
+    def _kick(self, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
         (m, n), whole = spins.shape, torch.iinfo(torch.int64).min
         drawn = torch.empty(m, -(-n // 4), dtype=torch.int64, device=spins.device)
         drawn.random_(whole, None, generator=self._generator)  # four draws of 16 bits in each: a fifth of the time
@@ -84,15 +84,15 @@ class PlaneSearch:
         kernels.flip_marked(given[0], given[1], given[2], given[3], thread_count())
         return spins, coupling_fields
 
-    def _searched(
+    def _descend(
         self, target: Tensor, scales: Tensor, spins: Tensor, coupling_fields: Tensor, patience: int
     ) -> tuple[Tensor, Tensor]:
         """Spins that descent and tabu moves find for Q and the linear part −2t/α, and their coupling fields."""
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
-            lowered = local_search(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
-            return lowered, lowered @ self._couplings
+            spins = local_search(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
+            return spins, spins @ self._couplings
         threshold = thresholds(self._reach, linear.abs().amax(1))
         fields = coupling_fields.add_(linear)
         parts = (part.numpy() for part in (self._couplings, fields, spins, threshold))

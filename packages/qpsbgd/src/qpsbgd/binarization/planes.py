@@ -91,9 +91,9 @@ class Fit:
 
     def refit(self) -> None:
         """The best scales for the planes; planes of negative scale are negated."""
-        self.planes, self.scales, self.lost = self._scaled(self.planes)
+        self.planes, self.scales, self.lost = self._with_best_scales(self.planes)
 
-    def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_best_scales(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Planes (bits, n, m) with their best scales, none of which is negative, and the errors, by one product."""
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
@@ -132,7 +132,7 @@ class Fit:
             planes, scales, target = self.planes.clone(), self.scales[bit], self._target(bit)
             if search is not None:
                 rounds = -(-effort.rounds // sweeps)
-                planes[bit] = search.lowered(target, planes[bit], scales, rounds=rounds)
+                planes[bit] = search.improve(target, planes[bit], scales, rounds=rounds)
             else:
                 assert isinstance(effort.solver, Solver)
                 scales = scales.clamp(min=torch.finfo(scales.dtype).tiny)
@@ -143,7 +143,7 @@ class Fit:
 
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
-        planes, scales, lost = self._scaled(planes.to(self.weights))
+        planes, scales, lost = self._with_best_scales(planes.to(self.weights))
         better = (lost < self.lost) | always
         self.planes, self.scales = torch.where(better, planes, self.planes), torch.where(better, scales, self.scales)
         self.lost = torch.where(better, lost, self.lost)

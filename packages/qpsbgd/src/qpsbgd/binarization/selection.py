@@ -22,7 +22,7 @@ class Selection:
     kept: dict[str, str]
 
 
-def selected(
+def select_layers(
     model: nn.Module,
     layers: Select,
     *,
@@ -52,7 +52,7 @@ def selected(
     elif callable(layers):
         wanted = [name for module, name in candidates.items() if layers(name, module)]
     else:
-        wanted = _named(candidates.values(), layers, reasons)
+        wanted = _by_name(candidates.values(), layers, reasons)
     kept = {name: reasons[name] for name in wanted if name in reasons}
     binary = set(wanted) - set(reasons)
     chosen = {module: name for module, name in candidates.items() if name in binary}
@@ -72,7 +72,7 @@ def selected(
     return Selection(chosen, real, kept)
 
 
-def _named(candidates: Collection[str], layers: Collection[str], reasons: Mapping[str, str]) -> list[str]:
+def _by_name(candidates: Collection[str], layers: Collection[str], reasons: Mapping[str, str]) -> list[str]:
     asked = {layers} if isinstance(layers, str) else set(layers)
     if unknown := sorted(map(str, asked - set(candidates))):
         raise ValueError(
