@@ -4,10 +4,11 @@
 
 Tasks are those of training.py, with learned scales where there are no norms, and others of `SMALL`: steps of 64 images
 of SIDE² pixels. Controls: "no-couplings" drops all but the diagonal of A, so that the answer is a sign;
-"real-minimiser" is the sign of w₀ − (A + 10 I)⁻¹ F / c. `energies` are the shares of the best known drop in energy that
-each solver reaches on the same problems, those of some steps of a run by "descent". "last-phase" is QPSBGD for 90 % of
-the steps, then QuboDescent from its signs. "mnist-pretrained" is an MLP trained with real weights for an epoch, made
-binary by `convert` or `binarize`, and trained for some steps. Writes results/qubo_descent.json.
+"real-minimiser" is the sign of w₀ − (A + 10 I)⁻¹ F / c; "float32" and "8 bits" keep F otherwise. `energies` are the
+shares of the best known drop in energy that each solver reaches on the same problems, those of some steps of a run by
+"descent". "last-phase" is QPSBGD for 90 % of the steps, then QuboDescent from its signs. "mnist-pretrained" is an MLP
+trained with real weights for an epoch, made binary by `convert` or `binarize`, and trained for some steps. Writes
+results/qubo_descent.json.
 """
 
 import copy
@@ -34,8 +35,6 @@ from qpsbgd_qubo.solvers.search.descent import Descent
 SIDE, BATCH = 14, 64
 BUDGETS = {"digits": 2, "adult-10": 4, "mnist-dense": 1, "mnist-resnet8": 150}
 """Epochs, or steps of the residual network on small images."""
-SHARES = {"mnist-dense": 0.02 * 1.5**-1.5}
-"""The share of flips at which solvers and controls are compared, where it is not the default."""
 
 ALONE = Descent(warm=True)
 
@@ -65,6 +64,37 @@ class RealMinimiser(Weights):
 
     step = SignedStep
     solver: Descent = ALONE
+
+
+class FloatStep(Step):
+    """A step that keeps F in single precision."""
+
+    def stored(self, gradient):
+        return gradient
+
+
+class ByteStep(Step):
+    """A step that keeps F in 8 bits, and one scale per output unit, rounded at random."""
+
+    def stored(self, gradient):
+        rows = gradient.flatten(1)
+        scales = rows.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
+        below = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(int(self.state.step)))
+        return ((rows / scales + below).floor() * scales).reshape(gradient.shape)
+
+
+@dataclass(frozen=True)
+class FloatState(Weights):
+    """Weights with F in single precision."""
+
+    step = FloatStep
+
+
+@dataclass(frozen=True)
+class ByteState(Weights):
+    """Weights with F in 8 bits."""
+
+    step = ByteStep
 
 
 def control(projection, model, lr=None, **options):
@@ -101,10 +131,11 @@ WINDOWS = {f"window-{k}": Weights(solver="exact", window=k) for k in (16, 32)}
 METHODS = {
     **{name: partial(QuboDescent, solver=solver) for name, solver in SOLVERS.items()},
     "window-16": partial(QuboDescent, window=16),
-    **{f"flips of {share:g}": partial(QuboDescent, flips=share) for share in (0.0025, 0.005, 0.01, 0.02)},
     "last-phase": LastPhase,
     "no-couplings": partial(control, Uncoupled()),
     "real-minimiser": partial(control, RealMinimiser()),
+    "float32": partial(control, FloatState()),
+    "8 bits": partial(control, ByteState()),
     **{
         f"bop-{threshold:g}": partial(Bop, lr=1e-2, threshold=threshold) for threshold in (1e-6, 1e-5, 3e-5, 1e-4, 3e-4)
     },
@@ -218,8 +249,6 @@ def train(job, make):
         return small_run(make, steps=job["budget"], seed=job["seed"])
     how = {"budget": job["budget"], "seed": job["seed"], "choosing": False, "scale": "learned"}
     options = {"real": True}
-    if job["task"] in SHARES and job["method"] in (*SOLVERS, "no-couplings", "real-minimiser", "energies"):
-        options["lr"] = SHARES[job["task"]]
     return {"score": TASKS[job["task"]].run(lambda model, steps: make(model, steps=steps, **options), **how)["score"]}
 
 
@@ -236,7 +265,7 @@ class Compared(Weights):
 
     def shares(self):
         """The mean shares of the best drop."""
-        table = np.array(self.drops)
+        table = np.array([drops for drops in self.drops if max(drops) > 0])
         shares = (table / table.max(1, keepdims=True)).mean(0)
         return {"problems": len(table), "shares": dict(zip(self.others, map(float, shares), strict=True))}
 

@@ -58,8 +58,6 @@ FIRST_OUTPUTS = 5
 them a last phase of few steps loses what training had found."""
 OUTPUT_DAMPING = 0.1
 """δ', in mean eigenvalues of L: units without a gradient stay as they are."""
-ROOTS = 5
-"""Renewals of A per renewal of (L + δ'I)^(−1/2): eigenvectors take longer than all else."""
 MOST_OUTPUTS = 2048
 """Output units that are whitened together: eigenvectors of more take seconds."""
 REACHABLE = 1.5
@@ -221,7 +219,7 @@ class Step:
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
             gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
-        state.gradient = _rounded(gradient, state.step)
+        state.gradient = self.stored(gradient)
         if self.moves and self.steered:
             count, total = flipped.sum(dtype=torch.float64), flipped.numel()
             if self.inputs.shards is not None:
@@ -231,6 +229,10 @@ class Step:
         away = torch.where(self.weight == 0, torch.finfo(self.weight.dtype).tiny, 2 * self.weight)  # sign(0) is +1
         figures = partial(self._figures, flipped)
         return Direction(torch.where(flipped, away, 0), state, lambda: self.solutions, figures)
+
+    def stored(self, gradient: Tensor) -> Tensor:
+        """What is kept of F."""
+        return _rounded(gradient, self.state.step)
 
     def _figures(self, flipped: Tensor) -> dict[str, float]:
         return {"share": flipped.float().mean().item(), "curvature": float(self.state.curvature or 0.0)}
@@ -387,7 +389,7 @@ def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
     moments = rows @ rows.mT / rows.shape[-1]
     outputs = torch.eye(rows.shape[-2]).to(moments).expand_as(moments) if state.outputs is None else state.outputs
     state.outputs = _lerp(outputs, moments, _maximum(NEW_OUTPUTS, 1 / (state.step + FIRST_OUTPUTS)))
-    if state.root is None or (inputs.record is not None and (state.refreshes < ROOTS or state.refreshes % ROOTS == 0)):
+    if state.root is None or inputs.record is not None:
         values, vectors = torch.linalg.eigh(state.outputs.double())
         values = values.clamp(min=0)
         values = values + OUTPUT_DAMPING * values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
