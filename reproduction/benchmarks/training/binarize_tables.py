@@ -176,19 +176,40 @@ def pretrained():
     return cross_table("network", cells, order)
 
 
-def language_models():
-    """Loss of the Llama by form and targets, in the order of what is stored."""
+def form_name(job):
+    """A job's form in words, and its targets."""
     names = {"GPTQ": "feedback, no bias (GPTQ)", "feedback": "feedback", "search": "search"}
     names |= {name: name for name in ("search, no bias", "second vector for 10 %", "scales per input")}
-    rows = [row for row in results("language_models")["rows"] if row["job"].get("subject") == "llama"]
-    cells = {}
+    name = f"{names[job['method']]}, {bits_of(job['bits'])}" if job["method"] in names else job["method"]
+    return name, job.get("targets", "own" if job["method"] == "GPTQ" else "float")
+
+
+def by_stored_bits(subject):
+    """The rows of a subject of language_models.py, and what they store as text, in its order."""
+    rows = [row for row in results("language_models")["rows"] if row["job"].get("subject") == subject]
     for row in sorted(rows, key=lambda row: row.get("stored", 32)):
-        job = row["job"]
-        targets = job.get("targets", "own" if job["method"] == "GPTQ" else "float")
-        name = f"{names[job['method']]}, {bits_of(job['bits'])}" if job["method"] in names else job["method"]
-        stored = f"{row['stored']:.2f}" if "stored" in row else "32"
+        yield row, f"{row['stored']:.2f}" if "stored" in row else "32"
+
+
+def language_models():
+    """Loss of the Llama by form and targets, in the order of what is stored."""
+    cells = {}
+    for row, stored in by_stored_bits("llama"):
+        name, targets = form_name(row["job"])
         cells[(name, stored), f'`targets="{targets}"`'] = f"{row['loss']:.2f}"
     return cross_table(("form", "stored bits per weight"), cells)
+
+
+def wide_gpt():
+    """Loss of the GPT of 12 layers of 768 by form and targets, seconds and memory."""
+    cells = {}
+    for row, stored in by_stored_bits("gpt-12x768"):
+        name, targets = form_name(row["job"])
+        line = (name, stored, f'"{targets}"' if "stored" in row else "–")
+        cells[line, "loss"] = f"{row['loss']:.3f}"
+        if "seconds" in row:
+            cells |= {(line, "seconds"): f"{row['seconds']:.0f}", (line, "GPU memory"): f"{row['memory'] / 1e9:.1f} GB"}
+    return cross_table(("form", "stored bits per weight", "`targets`"), cells)
 
 
 def trained_llama():
