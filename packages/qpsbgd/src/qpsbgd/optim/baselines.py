@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
@@ -33,9 +33,6 @@ class DescentOptimizer(BinaryOptimizer):
     """A step of a base optimiser in at least single precision, then a proximal map, as PARQ has it."""
 
     state_names: ClassVar[frozenset[str]] = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})
-
-    def _state_names(self) -> Set[str]:
-        return self.state_names
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

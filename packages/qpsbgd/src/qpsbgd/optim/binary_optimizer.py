@@ -256,12 +256,13 @@ class BinaryOptimizer(Optimizer):
         for present, group in zip(self.param_groups, groups, strict=True):
             group["steps"] = group["steps"] if present["steps"] is None else present["steps"]
         kept = {name for number, entry in state_dict["state"].items() if number in members for name in entry}
-        if foreign := sorted(kept - self._state_names()):
+        if foreign := sorted(kept - self.state_names):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
         return {**state_dict, "param_groups": groups}
 
+    @property
     @abstractmethod
-    def _state_names(self) -> Set[str]:
+    def state_names(self) -> Set[str]:
         """What is kept of latent weights."""
 
     def _foreign(self, fault: str) -> str:

@@ -334,18 +334,15 @@ class QPSBGD(BinaryOptimizer):
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
         state = super().state_dict()
         distribute_saved(state, self.param_groups)
-        texts = [
-            {"projection": group["projection"].describe()} if "projection" in group else {}
-            for group in self.param_groups
-        ]
-        state["param_groups"] = [{**entry, **text} for entry, text in zip(state["param_groups"], texts, strict=True)]
-        solvers = [
-            {} if projection.solver is None else projection.solver.state_dict() for projection in self._projections()
-        ]
+        for entry, group in zip(state["param_groups"], self.param_groups, strict=True):
+            if "projection" in group:
+                entry["projection"] = group["projection"].describe()
+        solvers = [{} if p.solver is None else p.solver.state_dict() for p in self._projections()]
         return {**state, "solvers": solvers} if any(solvers) else state
 
-    def _state_names(self) -> Set[str]:
-        # Entries of other projections are refused by name.
+    @property
+    def state_names(self) -> Set[str]:
+        """What is kept by its projections, and by all others, whose states `Projection.restored` refuses by name."""
         kinds = [type(projection) for projection in self._projections()]
         return {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
 
