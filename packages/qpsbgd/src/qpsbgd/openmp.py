@@ -12,7 +12,7 @@ def wait_passively() -> None:
 
 def guard_fork() -> None:
     """Raise in a fork of a process that has called this, where torch may hang; one thread gets as far as this."""
-    if _guarded() != os.getpid() and sys.platform == "linux":
+    if _guarding_process() != os.getpid() and sys.platform == "linux":
         raise RuntimeError(
             "this process is a fork of one that had already trained or solved on the CPU, and GNU OpenMP does not "
             'survive a fork; start processes with multiprocessing.get_context("spawn"), or fork before the first step'
@@ -20,7 +20,7 @@ def guard_fork() -> None:
 
 
 @functools.cache
-def _guarded() -> int:
+def _guarding_process() -> int:
     """The process that called `guard_fork` first."""
     import torch
 

@@ -39,7 +39,7 @@ def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
     with record_rows([layer]) as (tape,):
         layer(x, PATH)[:1].sum().backward()
         record = tape.read()
-    edges, weights = graph.normalized(PATH, num_nodes=4)
+    edges, weights = graph.normalize_edges(PATH, num_nodes=4)
     dense = torch.zeros(4, 4).index_put((edges[1], edges[0]), weights)
     torch.testing.assert_close(record.inputs, dense @ x)
     family = binary_map(record.inputs, record.output_grads, gain=layer.gain)
@@ -50,7 +50,7 @@ def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
 def test_a_part_of_a_graph_gives_the_same_as_the_whole():
     layer = nn.BinaryGCNConv(3, 2, normalize=False)
     x = torch.randn(4, 3)
-    edges, weights = graph.normalized(PATH, num_nodes=4)
+    edges, weights = graph.normalize_edges(PATH, num_nodes=4)
     whole = layer(x, edges, weights)
     into = edges[1] == 0
     torch.testing.assert_close(layer(x, edges[:, into], weights[into])[0], whole[0])

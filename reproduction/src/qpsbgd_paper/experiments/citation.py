@@ -222,11 +222,11 @@ def train(
 @cache
 def prepared(name: str) -> Nodes:
     """A Planetoid graph with the features of every node normalised."""
-    from qpsbgd.nn.graph import normalized
+    from qpsbgd.nn.graph import normalize_edges
 
     graph = load_planetoid(name)  # type: ignore[arg-type]
     features = F.normalize(graph.features, p=NORMS[name], dim=1)
-    edges, weights = normalized(graph.edge_index, num_nodes=graph.num_nodes)
+    edges, weights = normalize_edges(graph.edge_index, num_nodes=graph.num_nodes)
     order = edges[1].argsort(stable=True)
     begins = np.append(0, edges[1].bincount(minlength=graph.num_nodes).cumsum(0))
     rows = csr_matrix((weights[order].numpy(), edges[0, order].numpy(), begins))

@@ -68,9 +68,7 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
         raise ValueError(f"the analysis takes layers of one group, but {', '.join(grouped)} has several")
     layers = [layer for _, layer in named]
     weights = [layer.weight for layer in layers]
-    recording = temporary_attributes(
-        layers, training=True, latent_forward=False
-    )  # layers record in training mode alone
+    recording = temporary_attributes(layers, training=True, latent_forward=False)  # layers record in training alone
     with (
         torch.enable_grad(),
         evaluation_mode(model),
@@ -138,11 +136,11 @@ def fixed_points(
         scale: As in training.
     """
     chosen = make_solver(solver)
-    seen = full_batch(model, data, loss)
-    families = [binary_map(s.record.inputs, s.record.output_grads, gain=s.layer.gain, scale=scale) for s in seen]
+    parts = full_batch(model, data, loss)
+    families = [binary_map(p.record.inputs, p.record.output_grads, gain=p.layer.gain, scale=scale) for p in parts]
     holds = {}
     proven = True
-    for part, family, solution in zip(seen, families, chosen.solve_all(families), strict=True):
+    for part, family, solution in zip(parts, families, chosen.solve_all(families), strict=True):
         idle = (family.linear == 0).all(0)
         weights = part.layer.binary_weight.flatten(1).T
         holds[part.name] = ((solution.spins == -weights) | idle).T.reshape(part.layer.weight.shape)

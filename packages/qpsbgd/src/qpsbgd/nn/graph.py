@@ -26,7 +26,7 @@ class BinaryGCNConv(BinaryLinear):
         gain: "fan_in" for 1/√n, or a number.
         bias: Add a real bias, to be trained by an ordinary optimiser.
         normalize: Add self loops and normalise the edges. False uses edges and weights as given, such as for
-            subgraphs whose weights were normalised in the full graph (`normalized`).
+            subgraphs whose weights were normalised in the full graph (`normalize_edges`).
         bits: Planes of binary weights, 1 to 8.
 
     Examples:
@@ -60,7 +60,7 @@ class BinaryGCNConv(BinaryLinear):
         if x.ndim != 2 or x.shape[1] != self.in_features:
             raise ValueError(f"nodes must have shape (N, {self.in_features}), got {tuple(x.shape)}")
         if self.normalize:
-            edge_index, edge_weight = normalized(edge_index, edge_weight, num_nodes=len(x), like=x)
+            edge_index, edge_weight = normalize_edges(edge_index, edge_weight, num_nodes=len(x), like=x)
         rows: Tensor = self.neighbours(x, edge_index, edge_weight)
         return super().forward(rows)
 
@@ -69,7 +69,7 @@ class BinaryGCNConv(BinaryLinear):
         return f"{super().extra_repr()}, normalize={self.normalize}"
 
 
-def normalized(
+def normalize_edges(
     edge_index: Tensor, edge_weight: Tensor | None = None, *, num_nodes: int, like: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Edges with self loops and the weights of Â = D^(−1/2) (A + I) D^(−1/2).

@@ -342,7 +342,7 @@ class QPSBGD(BinaryOptimizer):
 
     @property
     def state_names(self) -> Set[str]:
-        """What is kept by its projections, and by all others, whose states `Projection.restored` refuses by name."""
+        """What its projections keep, and all others, whose states `_restore` refuses with the projection's name."""
         kinds = [type(projection) for projection in self._projections()]
         return {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.capabilities.state.saved_names()}
 
@@ -353,7 +353,7 @@ class QPSBGD(BinaryOptimizer):
             if "projection" in group and "projection" in present:  # what had one object has one again
                 key = id(present["projection"]), repr(group["projection"])
                 if key not in restored:
-                    restored[key] = present["projection"].restored(group["projection"])
+                    restored[key] = present["projection"].with_saved_options(group["projection"])
                 group["projection"] = restored[key]
                 if present["projection"] is self.defaults["projection"]:
                     default = group["projection"]

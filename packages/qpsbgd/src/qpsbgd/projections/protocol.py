@@ -218,7 +218,7 @@ class Projection(ABC):
         plain = {name: value for name, value in options.items() if isinstance(value, int | float | str | None)}
         return {"name": self.name, **plain}
 
-    def restored(self, saved: Any) -> Projection:
+    def with_saved_options(self, saved: Any) -> Projection:
         """This projection with the options that `describe` has saved; itself where they are the same.
 
         Raises:
