@@ -302,16 +302,20 @@ def test_few_flips_are_few_from_the_first_step_on():
     ids=["bits", "magnitude", "learned", "groups"],
 )
 def test_layers_of_every_kind_learn_the_outputs_of_another(make):
-    layer, x, errors = make(), torch.randn(256, 6), []
-    targets = make()(x).detach()
-    optimizer = QuboDescent(layer, steps=60, real=True)
-    for _ in range(60):
-        optimizer.zero_grad()
-        error = (layer(x) - targets).square().mean()
-        error.backward()
-        optimizer.step()
-        errors.append(error.item())
-    assert errors[-1] < 0.3 * errors[0]  # at most 0.17 over eight seeds; 0.47 and more without flips
+    left = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        layer, x, errors = make(), torch.randn(256, 6), []
+        targets = make()(x).detach()
+        optimizer = QuboDescent(layer, steps=60, real=True)
+        for _ in range(60):
+            optimizer.zero_grad()
+            error = (layer(x) - targets).square().mean()
+            error.backward()
+            optimizer.step()
+            errors.append(error.item())
+        left.append(errors[-1] / errors[0])
+    assert sum(left) / len(left) < 0.3  # at most 0.13 over ten seeds; 0.47 and more without flips
 
 
 def test_fewer_weights_flip_by_default_in_deep_networks_without_norms():
