@@ -9,9 +9,9 @@ latent weights, in units of each layer's initial range. Rivals are `StraightThro
 own. Data as networks.py; `data=cifar-100` is held out.
 
 results/families.json also has trials by families.py of earlier commits: of 95140cfc, units of polar factors and rates
-steered by flips, both dropped; of 4e0af4e6, QuboDescent by memory and by powers of its gradients' output side, of which
-"outputs to 0.5" became what the library does; and of bf45cef2, QuboDescent by shares of flips, memories that grow
-("turnover") and weaker couplings ("delta"), which it became, and by roots of A (of bb9e73d9), dropped.
+steered by flips, both dropped; of 4e0af4e6, QuboDescent without its output side; of bf45cef2, QuboDescent by shares of
+flips, memories that grow ("turnover") and weaker couplings ("delta"), of which 0.25 and 0.3 are its defaults now; and
+of c452f2fc, "rare roots": the output side is renewed with every fifth A alone.
 """
 
 import math
@@ -160,7 +160,7 @@ def weight_jobs():
     for method in WEIGHTS:
         for seed in range(3 if method in ("qubo", "qubo, no couplings") else 1):
             for family in ("gpt", "vit", "resnet20", "vgg-small"):
-                yield sized({"family": family, "method": method, "seed": seed}, GRID_IMAGES)
+                yield sized({"family": family, "method": method, "rate": None, "seed": seed}, GRID_IMAGES)
 
 
 if __name__ == "__main__":

@@ -133,13 +133,14 @@ DIRECTIONS = {
     "muon": "straight-through, Muon",
 }
 CHOOSERS = {
-    "qubo, outputs to 0.5, memory 0.998": "**QuboDescent**",
-    "qubo, outputs to 0.5, memory 0.995": "with a memory of 200 steps",
-    "qubo, gradients, memory 0.998": "without the output side",
-    "qubo, units to 0.5, memory 0.995": "with each unit's size alone, 200 steps",
-    "qubo, gradients, memory 0.995": "without the output side, 200 steps",
-    "qubo, gradients, memory 0.98": "– and 50 steps",
-    "qubo-signs, gradients, memory 0.98": "– and without couplings",
+    "qubo, turnover 0.25, delta 0.3": "**QuboDescent**",
+    "qubo, turnover 0.5, delta 0.3": "half the memory",
+    "qubo, turnover None, delta 0.3": "a memory of 500 steps, however few flips",
+    "qubo, turnover 0.25, delta 0": "full couplings",
+    "qubo, turnover None, delta 0": "full couplings and 500 steps",
+    "qubo, gradients, memory 0.998": "– and without the output side",
+    "qubo, rare roots": "output side renewed every 100 steps only",
+    "qubo, rare roots, no couplings": "– and without couplings",
     "muon": "straight-through, Muon",
     "default": "QPSBGD",
 }
@@ -169,14 +170,13 @@ def deep_controls():
 
 
 def deep_weights():
-    """Weights that QUBOs choose: one seed, the best share of flips by the score shown, beside latent weights."""
-    plain, learned = scores_by_cell(), scores_by_cell(scale="learned")
-    body = []
+    """Weights that QUBOs choose, at the best share of flips by the score shown, beside latent weights."""
+    scores, body = scores_by_cell(scale="learned") | scores_by_cell(), []
     for method, label in CHOOSERS.items():
         cells = []
         for family in DEEP:
-            grid = [values for cell in (plain, learned) for key, values in cell.items() if key[:2] == (family, method)]
-            best = max(grid, key=lambda values: worth(family, values[0]), default=None)
-            cells.append("–" if best is None else family_cell(family, best[:1]))
+            grid = [values for key, values in scores.items() if key[:2] == (family, method)]
+            best = max(grid, key=lambda values: (len(values), worth(family, np.mean(values))), default=None)
+            cells.append("–" if best is None else family_cell(family, best))
         body.append([label, *cells])
     return pipes(["method", *DEEP.values()], body)
