@@ -221,10 +221,6 @@ class Dense(Weighted):
             raise ValueError(f"{inputs} numbers{hint}")
         return (*shape[:-1], units)
 
-    def _step(self, shape: Shape) -> Step:
-        weights = np.ascontiguousarray(self.weights.values().T)
-        return lambda x: x.astype(np.float32, copy=False) @ weights
-
 
 @dataclass(frozen=True, eq=False)
 class Sign(Operation):

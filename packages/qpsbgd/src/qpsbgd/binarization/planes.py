@@ -48,18 +48,20 @@ class Effort:
 class Fit:
     """Planes ±1 (bits, n, m) and scales (bits, m) for weights W (n, m) in the metric Q (n, n), in double precision.
 
-    Q is positive definite, and no scale is negative.
+    Q is positive definite, and no scale is negative; `lost` (m,) has the errors of planes and scales.
     """
 
     metric: Tensor
     weights: Tensor
     planes: Tensor
     scales: Tensor
+    lost: Tensor
 
     @classmethod
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int) -> Fit:
         """Each plane the signs of what the planes before it leave, with scales refitted."""
-        fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]))
+        none = weights[:0]
+        fit = cls(metric, weights, weights.new_empty(0, *weights.shape), none, lost=none)
         for _ in range(bits):
             fit.planes = torch.cat([fit.planes, sign(weights - fit.approximation())[None]])
             fit.refit()
@@ -73,11 +75,6 @@ class Fit:
         """The squared error of the outputs per column, (m,)."""
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
-
-    @cached_property
-    def lost(self) -> Tensor:
-        """The errors as they were when planes or scales were last fitted."""
-        return self.errors()
 
     @cached_property
     def image(self) -> Tensor:
