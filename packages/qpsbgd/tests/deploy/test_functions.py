@@ -23,6 +23,10 @@ class Calls(nn.Module):
         return self.function(x) if isinstance(self.function, nn.Module) else self.function(self, x)
 
 
+MASK = torch.eye(6, 7, dtype=torch.bool)
+FULL = torch.ones(6, 7, dtype=torch.bool)
+
+
 def heads_first(m, x):
     parts = x.reshape(x.shape[0], 2, 2, 6, 7).permute(2, 0, 3, 1, 4)
     query, key = parts.unbind(0)
@@ -85,7 +89,10 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: F.adaptive_max_pool2d(x, 4), r"divides the image \(6, 7\).* write an nn\.MaxPool2d"),
         (lambda m, x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), r"build it with count_include_pad=False"),
         (lambda m, x: torch.cat([x, torch.ones(3, 1, 6, 7)], 1), r"write constant\.expand\(x\.shape\[0\], …\)"),
-        (lambda m, x: x.to(torch.int64), r"cannot become torch\.int64; leave the cast out"),
+        (lambda m, x: x.to("cpu", torch.int64), r"cannot become torch\.int64; leave the cast out"),
+        (lambda m, x: x.to(torch.ones(2) > 0), r"cannot become torch\.bool"),
+        (lambda m, x: x.type("torch.LongTensor"), r"cannot become torch\.int64"),
+        (lambda m, x: x.to(torch.float16), r"cannot become torch\.float16"),
         (lambda m, x: x**0.5, r"a power of 1 to 4, got 0\.5; write it as products"),
         (lambda m, x: x.amax(0), r"amax must leave the batch dimension 0"),
         (lambda m, x: x.max(), r"max_1 must say which dimension: x\.amax\(2\)"),
@@ -102,11 +109,25 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: x.masked_fill(x, 1.0), r"must have a constant mask: a buffer"),
         (lambda m, x: torch.cat([x, x]), r"cat must leave the batch dimension 0"),
         (lambda m, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1), r"must have dropout_p=0 in evaluation"),
+        (lambda m, x: x[:, [0, 1], [1, 0]], r"at most one list of numbers"),
+        (lambda m, x: x + torch.ones(1, 1, 4, 6, 7), r"adds dimensions before the batch"),
+        (lambda m, x: F.dropout(x, 0.1), r"must end in evaluation; write F\.dropout\(x, p, self\.training\)"),
+        (lambda m, x: F.softmax(x, -1, 3, torch.float64), r"unexpected keyword|at most"),
+        (lambda m, x: x.masked_fill(FULL, -torch.inf).softmax(-1), r"rows of which all numbers are masked"),
+        (lambda m, x: F.scaled_dot_product_attention(x, x, x, ~FULL[:, :6]), r"rows of which all"),
+        (lambda m, x: x.masked_fill(MASK, -torch.inf), r"must go into a softmax"),
+        (lambda m, x: (x.masked_fill(MASK, -torch.inf) + 1).softmax(-1), r"must go into a softmax, as the next"),
+        (lambda m, x: x.masked_fill(MASK, torch.inf), r"finite number or -inf"),
     ],
 )
 def test_what_stays_refused_is_refused_with_the_line_to_write(function, message):
     with pytest.raises(ValueError, match=message):
         pack(Calls(function), input_shape=(2, 6, 7))
+
+
+def test_a_model_in_half_precision_may_cast_values_to_its_own_type():
+    function = lambda m, x: x.to(torch.bfloat16).float() * 2  # noqa: E731
+    pack(Calls(function).bfloat16(), input_shape=(2, 6, 7))
 
 
 class Words(nn.Module):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from graph_networks import trained
 from torch import nn
 
 from qpsbgd.deploy import functions, pack
-from qpsbgd.nn import BinaryConv1d, BinaryConv2d, QuantActivation, SignActivation
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
 class Calls(nn.Module):
@@ -87,6 +88,11 @@ SPELLINGS = [
     lambda m, x: x[:, 2, :, 3],
     lambda m, x: x[:, :, torch.tensor([1, 1, -1])],
     lambda m, x: x[:, :, 0:6:4],
+    lambda m, x: x[:, [2, 0], 1:3],
+    lambda m, x: x[:, [2, 0], :, None],
+    lambda m, x: x[:, torch.tensor([[0, 1], [3, 2]]), 1:3],
+    lambda m, x: x[:, torch.tensor(1), [1, 0]],
+    lambda m, x: x[:, torch.tensor([True, False, True, False]), -1],
     # Sums and powers.
     lambda m, x: x.mean(-1, keepdim=True),
     lambda m, x: torch.mean(x, [1]),
@@ -97,6 +103,8 @@ SPELLINGS = [
     # Masks and attention.
     lambda m, x: torch.masked_fill(x, m.hidden, -9e8),
     lambda m, x: torch.softmax(x.masked_fill(m.hidden, float("-inf")), dim=3),
+    lambda m, x: x.masked_fill(m.hidden, -torch.inf).masked_fill(m.hidden.roll(1), -torch.inf).softmax(-1),
+    lambda m, x: x.masked_fill(torch.ones(6, 7, dtype=torch.bool), -1e9).softmax(-1),
     lambda m, x: F.scaled_dot_product_attention(x[:, :, :3], x, 2 * x, is_causal=True),
     lambda m, x: F.scaled_dot_product_attention(x, x[:, :, 1:], x[:, :, 1:], scale=1.5),
     lambda m, x: F.scaled_dot_product_attention(x, x, x, torch.eye(6, dtype=torch.bool).logical_not()),
@@ -222,6 +230,14 @@ def test_bits_and_small_numbers_are_reshaped_and_pooled_as_they_are(begin):
     same(nn.Sequential(*parts, BinaryConv1d(3, 2, 2)), shape=(4, 7))
     same(nn.Sequential(begin(), nn.Flatten(), SignActivation()), shape=(4, 7))
     same(nn.Sequential(nn.BatchNorm1d(4), begin(), begin(), nn.BatchNorm1d(4)), shape=(4, 7))
+
+
+def test_a_batch_norm_behind_a_dense_layer_of_rows_takes_the_rows_for_units():
+    torch.manual_seed(0)
+    same(trained(nn.Sequential(BinaryLinear(6, 6), nn.BatchNorm1d(4))), shape=(4, 6))
+    same(
+        trained(nn.Sequential(SignActivation(), BinaryLinear(6, 6), nn.BatchNorm1d(4), SignActivation())), shape=(4, 6)
+    )
 
 
 @pytest.mark.parametrize("size", [1, [1, 1], 2, (2, 2), (1, 2)])
