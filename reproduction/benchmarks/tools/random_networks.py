@@ -1,16 +1,12 @@
 """Random networks, and whether they give the same outputs in torch, packed, as C and as ONNX."""
 
-import contextlib
-import shutil
-
 import numpy as np
-import onnxruntime
 import torch
-from compiled_c import built, output_step, results
 from graph_networks import trained
+from targets import outputs_on
 from torch import nn
 
-from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
+from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 ACTIVATIONS = nn.ReLU, nn.Hardtanh, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.Sigmoid, SignActivation, QuantActivation
@@ -84,15 +80,9 @@ def random_network(source):
 def deployed_alike(model, rows, folder):
     """Whether all three targets give torch's outputs, up to rounding."""
     with torch.no_grad():
-        expected = model(rows).numpy()
-    packed, inputs = pack(model, folder / "net", input_shape=rows.shape[1:]), rows.numpy()
-    to_onnx(packed, folder / "net.onnx")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder / "c")
-    source = to_c(packed, folder / "c")
-    session = onnxruntime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
-    answers = [load_packed(folder / "net")(inputs), session.run(None, {"input": inputs})[0]]
-    answers.append(results(built(source, "-O0"), inputs)[1] * output_step(source))
+        expected = model(rows).numpy().reshape(len(rows), -1)
+    packed, inputs = pack(model, input_shape=rows.shape[1:]), rows.numpy()
+    answers = [outputs_on(target, packed, inputs, folder, "-O0") for target in ("packed", "ONNX", "C")]
     close = [np.allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max()) for answer in answers]
     if not all(close):
         print("packed, ONNX and C are close:", close, model, flush=True)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from compiled_c import COMPILERS, SANITIZED, built, needs_compiler, output_step, results
+from compiled_c import COMPILERS, SANITIZED, built, check_in_c, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
@@ -53,8 +53,7 @@ def test_the_largest_sums_of_8_bits_fit(signed, word_bits, tmp_path):
             layer.weight[:2] = torch.tensor([1.0, -1.0]).reshape(2, *(1,) * (layer.weight.ndim - 1))
     inputs = torch.stack([torch.full((37, 3, 3), value) for value in (-999.0, 999.0)])
     source = to_c(model, tmp_path, input_shape=(37, 3, 3), word_bits=word_bits)
-    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
-    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+    check_in_c(source, model, inputs, *SANITIZED)
 
 
 @pytest.mark.parametrize("groups", [1, 64])
@@ -102,8 +101,7 @@ def test_sums_and_means_of_8_bits_are_whole_numbers_that_equal_torchs(steps, poo
     inputs = torch.randint(-128, 128, (64, 3, 2, 2)) * steps[0]
     source = to_c(model, tmp_path, input_shape=(3, 2, 2))
     assert source.integer
-    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
-    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+    check_in_c(source, model, inputs, *SANITIZED)
 
 
 class Joined(nn.Module):
@@ -143,8 +141,7 @@ def test_a_sum_times_a_power_of_two_is_a_whole_number_that_equals_torchs(tmp_pat
     model, inputs = Halved().eval(), torch.randint(-128, 128, (64, 6)) * 0.25
     source = to_c(model, tmp_path)
     assert source.integer
-    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
-    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().numpy())
+    check_in_c(source, model, inputs, *SANITIZED)
 
 
 @needs_compiler
@@ -154,8 +151,7 @@ def test_joined_values_of_8_bits_equal_torchs(flat, tmp_path):
     inputs = torch.randint(-128, 128, (64, 3, 2, 2)) * 0.25
     source = to_c(model, tmp_path, input_shape=(3, 2, 2))
     assert source.integer == (not flat)
-    _, outputs = results(built(source, *SANITIZED), inputs.numpy())
-    np.testing.assert_array_equal(outputs * output_step(source), model(inputs).detach().flatten(1).numpy())
+    check_in_c(source, model, inputs, *SANITIZED)
 
 
 def test_sums_of_steps_too_far_apart_are_real_numbers(tmp_path):
@@ -285,5 +281,4 @@ def test_a_pool_of_real_channels_does_not_overwrite_those_that_it_has_not_read(o
     body = nn.Sequential(BinaryConv2d(1, 6, 3, padding=1, stride=2), nn.GELU(), pool, nn.Flatten())
     rows = torch.randn(5, 1, 8, 10)
     model = nn.Sequential(*body, BinaryLinear(body(rows).shape[1], 3)).eval()
-    _, outputs = results(built(to_c(model, tmp_path, input_shape=(1, 8, 10))), rows.numpy())
-    np.testing.assert_allclose(outputs, model(rows).detach().numpy(), rtol=1e-5, atol=1e-5)
+    check_in_c(to_c(model, tmp_path, input_shape=(1, 8, 10)), model, rows, rtol=1e-5, atol=1e-5)

@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 import torch
-from compiled_c import SANITIZED, built, needs_compiler, results
+from compiled_c import SANITIZED, check_in_c, needs_compiler
 from torch import nn
 
 from qpsbgd.deploy import to_c
@@ -47,13 +46,9 @@ def test_a_layer_of_real_inputs_in_c_computes_what_torch_computes(name, word_bit
     build, shape = LAYERS[name]
     model, inputs = nn.Sequential(build()).eval(), torch.randn(4, *shape)
     source = to_c(model, tmp_path, input_shape=shape, word_bits=word_bits)
-    _, outputs = results(built(source, *BY_WORD[word_bits]), inputs.numpy())
-    np.testing.assert_allclose(outputs, model(inputs).detach().flatten(1).numpy(), rtol=1e-4, atol=1e-4)
+    check_in_c(source, model, inputs, *BY_WORD[word_bits], rtol=1e-4, atol=1e-4)
 
 
 def test_windows_that_all_see_padding_alone_give_zeros(tmp_path):
     model = BinaryConv2d(40, 1, 2, stride=9, padding=5)
-    source = to_c(model, tmp_path, input_shape=(40, 2, 2))
-    inputs = torch.randn(3, 40, 2, 2)
-    _, outputs = results(built(source), inputs.numpy())
-    np.testing.assert_array_equal(outputs, model(inputs).detach().reshape(3, -1).numpy())
+    check_in_c(to_c(model, tmp_path, input_shape=(40, 2, 2)), model, torch.randn(3, 40, 2, 2))

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from compiled_c import built, needs_compiler, output_step, ran, results
+from compiled_c import built, check_in_c, needs_compiler, ran
 from targets import TARGETS, outputs_on
 from torch import nn
 
@@ -25,9 +25,7 @@ def test_c_takes_bytes_where_the_network_begins_with_them(tmp_path):
     pixels = np.array([[0, 1, 2, 100, 254, 255]])
     ties = (pixels + np.array([[0.5, 0.5, -0.5, 0, 0, 9]])) / 256  # two even numbers, and one above all
     for rows in (pixels / 256, ties):
-        _, found = results(built(source), rows)
-        expected = model(torch.from_numpy(rows).float()).detach().numpy()
-        np.testing.assert_allclose(found * output_step(source), expected, rtol=1e-6)
+        check_in_c(source, model, torch.from_numpy(rows).float(), rtol=1e-6)
 
 
 @needs_compiler
@@ -36,8 +34,7 @@ def test_c_takes_the_integers_of_an_activation_behind_several_reshapes(tmp_path)
     model = nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten(), QuantActivation(scale=0.25), BinaryLinear(6, 2))
     source, inputs = to_c(model, tmp_path), torch.randint(256, (20, 6)) / 4
     assert "const uint8_t input[NETWORK_INPUTS]" in source.files[0].read_text()
-    _, outputs = results(built(source), inputs.numpy())
-    np.testing.assert_allclose(outputs * output_step(source), model(inputs).detach().numpy(), rtol=1e-6)
+    check_in_c(source, model, inputs, rtol=1e-6)
     assert ran(built(source), "", "--self-test").stdout == "self-test passed\n"
 
 

@@ -43,3 +43,14 @@ def results(program, inputs):
 def output_step(source):
     found = re.search(r"define \w+_OUTPUT_STEP (\S+)", source.files[0].read_text())
     return float(found[1]) if found else 1.0
+
+
+def outputs_in_c(source, inputs, *flags):
+    """Outputs (B, m) as the trained network counts them."""
+    return results(built(source, *flags), inputs)[1] * output_step(source)
+
+
+def check_in_c(source, model, inputs, *flags, **close):
+    """Torch's outputs, equal or as close as said."""
+    expected = model(inputs).detach().flatten(1).numpy()
+    np.testing.assert_allclose(outputs_in_c(source, inputs.numpy(), *flags), expected, **{"rtol": 0, **close})

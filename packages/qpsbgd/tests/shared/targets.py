@@ -2,7 +2,7 @@
 
 import numpy as np
 import onnxruntime
-from compiled_c import COMPILERS, built, output_step, results
+from compiled_c import COMPILERS, output_step, outputs_in_c
 from cortex_m import run as run_on_cortex_m
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
@@ -21,10 +21,8 @@ def outputs_on(target, model, inputs, folder, *flags):
         return onnx_outputs(folder / "net.onnx", inputs).reshape(len(inputs), -1)
     source = to_c(model, folder / "c", input_shape=shape)
     if target == "Cortex-M4":
-        outputs = run_on_cortex_m("m4", *source.files[:1], source.files[1:3], inputs).outputs
-    else:
-        _, outputs = results(built(source, *flags), inputs)
-    return outputs * output_step(source)
+        return run_on_cortex_m("m4", *source.files[:1], source.files[1:3], inputs).outputs * output_step(source)
+    return outputs_in_c(source, inputs, *flags)
 
 
 def onnx_outputs(path, inputs):
