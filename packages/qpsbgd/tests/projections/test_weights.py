@@ -159,7 +159,7 @@ def test_a_gradient_that_comes_back_after_tiny_ones_is_not_blown_up():
 
 
 def test_many_output_units_are_whitened_in_equal_pieces(monkeypatch):
-    monkeypatch.setattr("qpsbgd.projections.weights.MOST_OUTPUTS", 5)
+    monkeypatch.setattr("qpsbgd.projections.whitening.MOST_OUTPUTS", 5)
     layer, rows = layer_and_rows(n=7, m=9)
     optimizer = QPSBGD(layer, 0.0, Weights(), momentum=0.0, clip=None, relative=False)
     gradient = torch.randn_like(layer.weight)

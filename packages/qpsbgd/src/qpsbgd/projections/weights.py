@@ -24,6 +24,7 @@ from qpsbgd.projections.protocol import (
 )
 from qpsbgd.projections.solving import solutions_of
 from qpsbgd.projections.system import SystemState, block_moments, system_matrix
+from qpsbgd.projections.whitening import lerp, maximum, whiten
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.options import (
@@ -48,18 +49,6 @@ FARTHEST = 20.0
 FIRST_FLIPS = 4.0
 """Flips for every wanted one in the first step, by the gradient of one batch: more undo what a trained network knows,
 fewer are worse on ten layers."""
-NEW_OUTPUTS = 0.02
-"""Share of a new gradient in L, whose mean covers 50 steps."""
-NEW_SIZE = 0.2
-"""Share of a new gradient in the running size that gradients are divided by: it follows within 5 steps, because they
-shrink fast at the start of training."""
-FIRST_OUTPUTS = 5
-"""Steps that the identity counts for in L at the start: the moments of one batch have few directions, and whitened by
-them a last phase of few steps loses what training had found."""
-OUTPUT_DAMPING = 0.1
-"""δ', in mean eigenvalues of L: units without a gradient stay as they are."""
-MOST_OUTPUTS = 2048
-"""Output units that are whitened together: eigenvectors of more take seconds."""
 REACHABLE = 1.5
 """Flips that are possible per column for every wanted one: c cannot raise the share above what is possible."""
 
@@ -113,11 +102,11 @@ class Step:
         graphed = isinstance(rate, Tensor)  # graphs are replayed where all layers have a rate and a gradient
         moving = graphed or bool(has_gradient(inputs))
         whitened = moving and projection.outputs and projection.curvature is None
-        grad = _whitened(inputs, state) if whitened else inputs.grad
+        grad = whiten(inputs, state) if whitened else inputs.grad
         limit = projection.most_flips(blocks.width) / (REACHABLE * blocks.width)
         wanted = rate.clamp(max=limit) if graphed else min(rate, limit)
         new = 1 - inputs.momentum if projection.turnover is None else projection.turnover * wanted
-        state.gradient = _mean(inputs.layer, state.gradient, grad, _maximum(new, 1 / state.step))
+        state.gradient = _mean(inputs.layer, state.gradient, grad, maximum(new, 1 / state.step))
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
             state.forget_derived()
@@ -372,37 +361,6 @@ def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted:
     return torch.where(first > 0, first, 1)
 
 
-def _whitened(inputs: LayerInputs, state: WeightsState) -> Tensor:
-    """(L + δ'I)^(−1/2) G of a layer's gradient G, with L, the running mean of G Gᵀ, renewed in the state.
-
-    G is divided by its running size first: so nothing overflows, and a gradient that comes back after many steps
-    without one is not blown up.
-    """
-    layer, grad, units = inputs.layer, inputs.grad, slice(None)
-    if inputs.shards is not None:
-        grad, units = inputs.shards.gather_units(grad, len(layer.weight))
-    pieces = layer.groups * _divisor(len(grad) // layer.groups)
-    rows = grad.reshape(pieces, len(grad) // pieces, -1)
-    squares = torch.linalg.vector_norm(rows, dtype=torch.float64).square() / rows.numel()
-    state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_SIZE)
-    rows = rows / state.size.sqrt().to(rows)
-    moments = rows @ rows.mT / rows.shape[-1]
-    outputs = torch.eye(rows.shape[-2]).to(moments).expand_as(moments) if state.outputs is None else state.outputs
-    state.outputs = _lerp(outputs, moments, _maximum(NEW_OUTPUTS, 1 / (state.step + FIRST_OUTPUTS)))
-    if state.root is None or inputs.record is not None:
-        values, vectors = torch.linalg.eigh(state.outputs.double())
-        values = values.clamp(min=0)
-        values = values + OUTPUT_DAMPING * values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-        state.root = ((vectors * values.rsqrt()[..., None, :]) @ vectors.mT).to(rows)
-    return (state.root @ rows).reshape(grad.shape)[units]
-
-
-def _divisor(units: int) -> int:
-    """The fewest equal pieces of at most `MOST_OUTPUTS` units."""
-    fewest = -(-units // MOST_OUTPUTS)
-    return next(count for count in range(max(1, fewest), units + 1) if units % count == 0)
-
-
 def _rounded(mean: Tensor, step: Any) -> Tensor:
     """F in bfloat16, up or down at random, or small changes would get lost; in double precision as it is.
 
@@ -419,16 +377,7 @@ def _rounded(mean: Tensor, step: Any) -> Tensor:
 
 def _mean(layer: BinaryLayer, last: Tensor | None, new: Tensor, share: Any) -> Tensor:
     """The running mean with this share of the new value."""
-    return new.clone() if last is None else _lerp(_unrounded(layer, last, new), new, share)
-
-
-def _lerp(last: Tensor, new: Tensor, share: Any) -> Tensor:
-    return torch.lerp(last, new, share.to(new) if isinstance(share, Tensor) else share)
-
-
-def _maximum(one: Any, other: Any) -> Any:
-    """The larger of two numbers; in a CUDA graph the second is a tensor, and the first may be one."""
-    return other.clamp(min=one) if isinstance(other, Tensor) else max(one, other)
+    return new.clone() if last is None else lerp(_unrounded(layer, last, new), new, share)
 
 
 def _unrounded(layer: BinaryLayer, kept: Tensor, new: Tensor) -> Tensor:
