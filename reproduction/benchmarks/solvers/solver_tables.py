@@ -56,32 +56,30 @@ def many():
     body = []
     for row in results("many_problems")["results"]:
         ways = [row[way] for way in ("packed_again", "parallel", "one_by_one")]
-        submissions = " / ".join(f"{way['submissions']}" for way in ways)
-        seconds = " / ".join(f"{way['qpu_seconds']:.3g}" for way in ways)
-        host = " / ".join(f"{way['host_seconds']:.1f}" if "host_seconds" in way else "–" for way in ways)
-        lost = row["parallel_one_call"]["lost"]
-        body.append(
-            [row["chip"].partition(",")[0], f"{row['problems']}", submissions, f"{seconds} s", f"{host} s", f"{lost}"]
+        submissions, seconds, host = (
+            " / ".join(f"{way[name]:{form}}" if name in way else "–" for way in ways)
+            for name, form in (("submissions", ""), ("qpu_seconds", ".3g"), ("host_seconds", ".1f"))
         )
+        body.append([row["chip"].partition(",")[0], f"{row['problems']}", submissions, f"{seconds} s", f"{host} s"])
+        body[-1].append(f"{row['parallel_one_call']['lost']}")
     head = ["chip", "models", "submissions", "QPU time", "processor time", "lost by Ocean's in one call"]
     return pipes(head, body)
 
 
-VIRTUAL = ("columns solved", "optimal reads", "mean energy gap", "broken chains")
-
-
 def virtual_sizes():
     rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
-    sizes = group_by(rows, "spins", "scale")
-    body = ([f"{n}", f"{scale:g}", *_virtual(group)] for (n, scale), group in sizes.items())
-    return pipes(["inputs", "scale κ", *VIRTUAL], body)
-
-
-def _virtual(rows):
-    """Means; single reads are counted only where descent does not follow."""
-    optimal, gap, broken = (np.mean([row[key] for row in rows]) for key in ("optimal", "gap", "chain_breaks"))
-    reads = [row["optimal_reads"] for row in rows if "optimal_reads" in row]
-    return [f"{optimal:.0%}", f"{np.mean(reads):.0%}" if reads else "–", f"{gap:.4f}", f"{broken:.1%}"]
+    shown = {
+        "columns solved": ("optimal", ".0%"),
+        "optimal reads": ("optimal_reads", ".0%"),
+        "mean energy gap": ("gap", ".4f"),
+        "broken chains": ("chain_breaks", ".1%"),
+    }
+    cells = {
+        ((f"{n}", f"{scale:g}"), title): f"{np.mean([row[key] for row in group]):{form}}"
+        for (n, scale), group in group_by(rows, "spins", "scale").items()
+        for title, (key, form) in shown.items()
+    }
+    return cross_table(("inputs", "scale κ"), cells)
 
 
 def solvers_figure():
@@ -138,14 +136,15 @@ def graph_problems():
     kinds = {}
     for name in named:
         kinds.setdefault(name.split()[0], []).append(name)
-    body = []
-    for kind, names in kinds.items():
-        body.append([f"{kind}, mean of {len(names)}", *(_mean([named[name] for name in names], key) for key in keys)])
-        largest = max(names, key=lambda name: max(int(word) for word in re.findall(r"\d{3,}", name)))
-        cells = (_cell(*named[largest][key], key[1]) if key in named[largest] else "–" for key in keys)
-        body.append([largest, *cells])
-    body.append([f"all {len(named)}, mean", *(_mean(named.values(), key) for key in keys)])
-    return pipes(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], body)
+    cells = {}
+    for key in keys:
+        column = f"{key[0]}, {key[1]:g} s"
+        for kind, names in kinds.items():
+            cells[f"{kind}, mean of {len(names)}", column] = _mean([named[name] for name in names], key)
+            largest = max(names, key=lambda name: max(int(word) for word in re.findall(r"\d{3,}", name)))
+            cells[largest, column] = _cell(*named[largest][key], key[1]) if key in named[largest] else "–"
+        cells[f"all {len(named)}, mean", column] = _mean(named.values(), key)
+    return cross_table("graph", cells)
 
 
 def _mean(instances, key):

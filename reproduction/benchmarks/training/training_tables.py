@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-from benchmarks.tables import group_by, label_axes, results, spread
+from benchmarks.tables import cross_table, group_by, label_axes, results, spread
 from benchmarks.training import family_tables, networks
 from benchmarks.training.training_tasks import OURS, TASKS
 from matplotlib.figure import Figure
@@ -100,15 +100,13 @@ def counts(ours, *, held_out):
 
 def winner():
     """Who won, counted: on the data that the defaults were found with, and on held-out data."""
-    head = ["ahead / level / behind", "on data that the defaults were found with", "on held-out data"]
-    body = [
-        [
-            f"**{NAMES[ours]}**",
-            *(" / ".join(map(str, counts(ours, held_out=held_out))) for held_out in (False, True)),
-        ]
+    data = {False: "on data that the defaults were found with", True: "on held-out data"}
+    cells = {
+        (f"**{NAMES[ours]}**", name): " / ".join(map(str, counts(ours, held_out=held_out)))
         for ours in OURS
-    ]
-    return pipes(head, body)
+        for held_out, name in data.items()
+    }
+    return cross_table("ahead / level / behind", cells)
 
 
 def verdicts():
@@ -116,21 +114,15 @@ def verdicts():
     body = []
     for task, budget, rows in settings():
         rival = best_baseline(task, rows)
-        if judged(rows, "ridge", rival) == "level":
-            continue
-        scores = [score(task, rows["ridge"]["scores"]), f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}"]
-        body.append([f"{TITLES[task]}, {amount(task, budget)}", *scores, _lead(task, rows, "ridge", rival)])
+        if (word := judged(rows, "ridge", rival)) != "level":
+            gap = rows[rival]["ridge ahead by"]
+            lead = (f"{100 * gap:+.2f}" if higher(task) else f"{gap:+.3f}").replace("-", "−")
+            scores = [score(task, rows["ridge"]["scores"]), f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}"]
+            body.append([f"{TITLES[task]}, {amount(task, budget)}", *scores, f"{lead} **{word}**"])
     return pipes(["setting", "ridge", "best baseline", "lead"], body)
 
 
-def _lead(task, rows, ours, rival):
-    """By how much ours is ahead of a baseline, and the verdict where there is one."""
-    gap, word = rows[rival][f"{ours} ahead by"], judged(rows, ours, rival)
-    figure = (f"{100 * gap:+.2f}" if higher(task) else f"{gap:+.3f}").replace("-", "−")
-    return figure if word == "level" else f"{figure} **{word}**"
-
-
-STEPS = {"real weights": "real weights", "ridge": "ridge", "spins": "spins", "polar": "polar", "Muon": "Muon"}
+STEPS = ("real weights", "ridge", "spins", "polar", "Muon")
 
 
 def step_cost():
@@ -144,7 +136,7 @@ def step_cost():
             times = row["milliseconds"]
             ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
             body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.1f} ms", *ratios])
-    return pipes(["network", "machine", "AdamW", *STEPS.values()], body)
+    return pipes(["network", "machine", "AdamW", *STEPS], body)
 
 
 NETWORKS = {
@@ -164,13 +156,7 @@ RIVALS = {
     "bc-adam": "BinaryConnect, Adam",
     "bop": "Bop",
 }
-REAL = {"float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
-DEFAULTS = {
-    "ridge": "QP-SBGD, ridge",
-    "spins": "QP-SBGD, spins",
-    "spins-2": "QP-SBGD, two vectors",
-    "polar": "QP-SBGD, polar",
-}
+DEFAULTS = {name: f"QP-SBGD, {title}" for name, title in (*NAMES.items(), ("polar", "polar"))}
 
 
 def _score(task, values):
@@ -243,7 +229,7 @@ def today_shortly():
 def today_figure():
     """Scores on CIFAR-10's test images, one dot per run."""
     rows = [row for row in results("networks")["rows"] if not row["choosing"]]
-    labels = {**DEFAULTS, **RIVALS, "float-sgd": REAL["float-sgd"]}
+    labels = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD"}
     figure = Figure(figsize=(8.2, 2.6), layout="constrained")
     for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
         for place, method in enumerate(reversed(labels)):
@@ -308,11 +294,10 @@ def large_binarized():
     """That network with real weights, binarised without training."""
     rows = results("large")["rows"]
     start = min((r for r in rows if r["method"] == "float-adamw"), key=lambda r: r["loss on training text"])
-    binarized = {(row["bits"], row["method"].split(", ")[1]): row for row in rows if "bits" in row}
-    body = []
-    for bits in (1, 2):
-        feedback, kicks = (binarized[bits, method] for method in ("feedback", "kicks"))
-        losses = [f"{row['loss']:.3f} ({row['seconds']:.0f} s)" for row in (feedback, kicks)]
-        body.append([f"{bits} bit{'s' * (bits > 1)}", f"{start['loss']:.3f}", *losses, f"{kicks['peak GiB']:.1f} GiB"])
-    head = ["nats per character", "real weights", "error feedback", "`binarize`", "peak memory"]
-    return pipes(head, body)
+    names, cells = {"feedback": "error feedback", "kicks": "`binarize`"}, {}
+    for row in (row for row in rows if "bits" in row):
+        bits = f"{row['bits']} bit{'s' * (row['bits'] > 1)}"
+        cells[bits, "real weights"] = f"{start['loss']:.3f}"
+        cells[bits, names[row["method"].split(", ")[1]]] = f"{row['loss']:.3f} ({row['seconds']:.0f} s)"
+        cells[bits, "peak memory"] = f"{row['peak GiB']:.1f} GiB"
+    return cross_table("nats per character", cells, ["real weights", *names.values(), "peak memory"])
