@@ -13,8 +13,8 @@ compared. Host seconds are of processor time, the searches in processes of their
 
     python benchmarks/solvers/many_problems.py     writes results/many_problems.json
 
-The file is written after every row, and a chip all of whose rows it has is not measured again. What rows have under
-"tiling", which `TilingComposite` refused on every chip, is by many_problems.py of commit 12f1dfc7.
+The stored rows are by many_problems.py of earlier commits: those of a chip shared one folder of cliques, so that
+"packed" of later rows found some on disk, and "tiling", which `TilingComposite` refused on every chip, is of 12f1dfc7.
 """
 
 import os
@@ -26,8 +26,7 @@ import numpy as np
 from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite
 
 from benchmarks.solvers.qpu_cost import CHIPS, PROGRAMMING_SECONDS, READ_SECONDS, READS, chip
-from benchmarks.tables import RESULTS, results
-from qpsbgd_paper.framework.measurements import print_rows, publish
+from benchmarks.study import study
 from qpsbgd_qubo import PackedComposite
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.tiles import tiles_of
@@ -68,39 +67,25 @@ def one_by_one(sampler, bqms):
     return lambda: (len(bqms), sum(bool(len(composite.sample(bqm, num_reads=READS))) for bqm in bqms))
 
 
-def cases(chips):
-    for name in chips:
-        with tempfile.TemporaryDirectory() as folder:
-            for count in COUNTS:
-                sampler, bqms = chip(name), models(count)
-                row = {"chip": name, "problems": count, "packed": measure(sampler, pack_models(sampler, bqms, folder))}
-                row["packed_again"] = measure(sampler, pack_models(sampler, bqms, folder))
-                tiles = tiles_of(Chip.of(sampler), LARGEST, folder=Path(folder))
-                embeddings = [dict(enumerate(map(tuple, tile.chains()))) for tile in tiles]
-                composite = ParallelEmbeddingComposite(sampler, embeddings=embeddings)
-                row["embeddings"] = len(embeddings)
-                row["parallel_one_call"] = measure(sampler, parallel(composite, bqms, len(bqms)))
-                row["parallel"] = measure(sampler, parallel(composite, bqms, len(embeddings)))
-                if count <= MOST_ONE_BY_ONE:
-                    row["one_by_one"] = measure(sampler, one_by_one(sampler, bqms))
-                else:
-                    seconds = count * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
-                    row["one_by_one"] = {"submissions": count, "qpu_seconds": seconds, "by": "count, not run"}
-                yield row
-
-
-def main():
-    settings = {"reads": READS, "programming_seconds": PROGRAMMING_SECONDS, "read_seconds": READ_SECONDS}
-    settings |= {"sizes": list(SIZES)}
-    kept = results("many_problems")["results"] if (RESULTS / "many_problems.json").exists() else []
-    measured = [row["chip"] for row in kept]
-    chips = [name for name in CHIPS if "broken" in name and measured.count(name) < len(COUNTS)]
-    rows = [row for row in kept if row["chip"] not in chips]
-    for row in cases(chips):
-        rows.append(row)
-        print_rows([row])
-        publish(__file__, settings=settings, results=rows)
+def run(job):
+    """The row of so many problems on one chip."""
+    sampler, bqms, count = chip(job["chip"]), models(job["problems"]), job["problems"]
+    with tempfile.TemporaryDirectory() as folder:
+        row = {way: measure(sampler, pack_models(sampler, bqms, folder)) for way in ("packed", "packed_again")}
+        tiles = tiles_of(Chip.of(sampler), LARGEST, folder=Path(folder))
+    embeddings = [dict(enumerate(map(tuple, tile.chains()))) for tile in tiles]
+    composite = ParallelEmbeddingComposite(sampler, embeddings=embeddings)
+    row["embeddings"] = len(embeddings)
+    row["parallel_one_call"] = measure(sampler, parallel(composite, bqms, len(bqms)))
+    row["parallel"] = measure(sampler, parallel(composite, bqms, len(embeddings)))
+    if count <= MOST_ONE_BY_ONE:
+        row["one_by_one"] = measure(sampler, one_by_one(sampler, bqms))
+    else:
+        seconds = count * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
+        row["one_by_one"] = {"submissions": count, "qpu_seconds": seconds, "by": "count, not run"}
+    return job | row
 
 
 if __name__ == "__main__":
-    main()
+    chips = [name for name in CHIPS if "broken" in name]
+    study("many_problems", run, [{"chip": name, "problems": count} for name in chips for count in COUNTS])

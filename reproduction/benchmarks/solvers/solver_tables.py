@@ -54,7 +54,7 @@ def cost():
 
 def many():
     body = []
-    for row in results("many_problems")["results"]:
+    for row in results("many_problems")["rows"]:
         ways = [row[way] for way in ("packed_again", "parallel", "one_by_one")]
         submissions, seconds, host = (
             " / ".join(f"{way[name]:{form}}" if name in way else "–" for way in ways)
