@@ -180,7 +180,14 @@ def form_name(job):
     """A job's form in words, and its targets."""
     names = {"GPTQ": "feedback, no bias (GPTQ)", "feedback": "feedback", "search": "search"}
     names |= {name: name for name in ("search, no bias", "second vector for 10 %", "scales per input")}
-    name = f"{names[job['method']]}, {bits_of(job['bits'])}" if job["method"] in names else job["method"]
+    name, bits, by_layer = job["method"], job["bits"], {}
+    if isinstance(bits, dict):
+        by_layer = {layer: number for layer, number in bits.items() if layer != "others"}
+        bits = bits["others"]
+    if name in names:
+        name = f"{names[name]}, {bits_of(bits)}"
+    if by_layer:
+        name += f", {max(by_layer.values()):g} for {' and '.join(f'`{layer}`' for layer in by_layer)}"
     return name, job.get("targets", "own" if job["method"] == "GPTQ" else "float")
 
 
@@ -191,13 +198,23 @@ def by_stored_bits(subject):
         yield row, f"{row['stored']:.2f}" if "stored" in row else "32"
 
 
-def language_models():
-    """Loss of the Llama by form and targets, in the order of what is stored."""
-    cells = {}
-    for row, stored in by_stored_bits("llama"):
+def forms_by_targets(subject, scores):
+    """A subject's scores(rows) by form and targets, in the order of what is stored."""
+    rows = {}
+    for row, stored in by_stored_bits(subject):
         name, targets = form_name(row["job"])
-        cells[(name, stored), f'`targets="{targets}"`'] = f"{row['loss']:.2f}"
-    return cross_table(("form", "stored bits per weight"), cells)
+        rows.setdefault(((name, stored), f'`targets="{targets}"`'), []).append(row)
+    return cross_table(("form", "stored bits per weight"), {place: scores(some) for place, some in rows.items()})
+
+
+def language_models():
+    """Loss of the Llama by form and targets."""
+    return forms_by_targets("llama", lambda rows: spread([row["loss"] for row in rows], digits=2))
+
+
+def encoder_forms():
+    """MiniLM by form and targets."""
+    return forms_by_targets("minilm", both)
 
 
 def wide_gpt():

@@ -101,6 +101,11 @@ def output_norms(model, batches, names):
     return norms
 
 
+def layer_bits(bits, name):
+    """A layer's bits: the same for all layers, or by the last part of their names, with a number for all "others"."""
+    return bits.get(name.rpartition(".")[2], bits["others"]) if isinstance(bits, dict) else bits
+
+
 def approximate_layers(model, batches, names, rival, *, bits, norms, targets):
     """A copy with the weights of these layers as a rival has them, one after the other, and the bits it stores.
 
@@ -123,7 +128,8 @@ def approximate_layers(model, batches, names, rival, *, bits, norms, targets):
             metric, weights = moments.metric(centred=False), layer.weight.double().T[None]
             if targets:
                 weights = target_weights(metric, moments.cross(centred=False), weights)
-            close, more = rival(weights[0].T, metric[0], bits, norms[layers[layer]])
+            name = layers[layer]
+            close, more = rival(weights[0].T, metric[0], layer_bits(bits, name), norms[name])
             layer.weight.copy_(close)
             stored += more + NUMBER * (0 if layer.bias is None else layer.bias.numel())
     return model, stored
@@ -167,7 +173,8 @@ def approximation(job):
     weights = sum(model.get_submodule(name).weight.numel() for name in names)
     before, start = peak_memory(reset=True), clock()
     if job["method"] in OURS:
-        made = binarize(model, batches, bits=job["bits"], layers=names, seed=job["seed"], **OURS[job["method"]]).model
+        bits, options = {name: layer_bits(job["bits"], name) for name in names}, OURS[job["method"]]
+        made = binarize(model, batches, bits=bits, layers=names, seed=job["seed"], **options).model
         stored = stored_bits(made)
     else:
         wanted, targets = job["bits"], job["targets"] == "float"
@@ -228,6 +235,13 @@ def jobs():
     yield from ({**shared, "method": f, "bits": b, "targets": "float"} for b in (1, 2) for f in forms)
     form = {**shared, "method": "double binary, families", "targets": "float"}
     yield from ({**form, "bits": bits} for bits in (1.424, 2.636))
+    ours = {"k_proj": 3, "v_proj": 3, "others": 2}  # two heads share each of these keys and values
+    wider = {"k_proj": 4.0, "v_proj": 4.0, "others": 2.63}  # as much stored as ours, layer by layer
+    yield {**shared, "method": "search, no bias", "bits": ours}
+    rival = {**shared, "method": "double binary", "targets": "float"}
+    for seed in range(3):
+        yield from ({**shared, "seed": seed, "method": "search", "bits": bits} for bits in (2, ours))
+        yield from ({**rival, "seed": seed, "bits": bits} for bits in (2.75, wider))
 
 
 def wide_jobs(shared, near):
