@@ -112,17 +112,21 @@ def sums_are_exact(*parts: Any) -> bool:
     So an optimum among whole numbers and penalties of 10¹⁸ is not proven by sums in which units vanish.
     """
     sizes = np.concatenate([np.abs(on_cpu(part), dtype=np.float64).ravel() for part in parts])
-    sizes = np.ldexp(sizes, -math.frexp(sizes.max())[1])  # so that their sum is in the range
+    largest, exponent = float(sizes.max(initial=0.0)), math.frexp(sizes.max(initial=0.0))[1]
+    sizes = np.ldexp(sizes, -exponent)  # so that their sum is in the range
     total, least = float(sizes.sum()), float(sizes.min(initial=np.inf, where=sizes > 0))
-    if total <= least * LARGEST_EXACT / SMALL_MULTIPLE:
+    may_be_integers = LARGEST_EXACT / len(sizes) < largest < LARGEST_INTEGER
+    if total <= least * LARGEST_EXACT / SMALL_MULTIPLE and not may_be_integers:
         return True
     mantissas, exponents = np.frexp(sizes[sizes > 0])
     whole = np.ldexp(mantissas, 53).astype(np.int64)
-    unit = float(np.ldexp((whole & -whole).astype(np.float64), exponents - 53).min())
-    return least >= unit * SMALL_MULTIPLE or total <= unit * LARGEST_EXACT
+    unit = float(np.ldexp((whole & -whole).astype(np.float64), exponents - 53).min(initial=np.inf))
+    are_measured = least >= unit * SMALL_MULTIPLE and not (may_be_integers and math.ldexp(unit, exponent) >= 1)
+    return are_measured or total <= unit * LARGEST_EXACT
 
 
 LARGEST_EXACT = 2**53  # double precision holds all whole numbers up to this
+LARGEST_INTEGER = 2**64  # larger multiples of 1 are numbers of measurements that were scaled
 SMALL_MULTIPLE = 2**20
 """Numbers of measurements are larger multiples of their last bit, and an optimum among them is one up to rounding."""
 

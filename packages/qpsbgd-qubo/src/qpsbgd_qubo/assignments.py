@@ -164,7 +164,7 @@ def _answers(find: Callable[[], list[Assignment]], *, until_interrupted: bool) -
 def _assignments(problems: Sequence[Problem], solver: Solver) -> list[Assignment]:
     if solver.together:
         solutions = solver.solve_all([problem.family for problem in problems])
-        return [_assignment(*pair) for pair in zip(problems, solutions, strict=True)]
+        return [_assignment_of(*pair) for pair in zip(problems, solutions, strict=True)]
     with ThreadPoolExecutor(thread_count()) as pool, ended_by_exceptions():
         context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
         return list(pool.map(lambda problem: context.copy().run(assignment, problem, solver), problems))
@@ -174,13 +174,16 @@ def assignment(problem: Problem, solver: Solver) -> Assignment:
     """The solver's answer; problems are made dense for solvers that need that."""
     solver = solver.for_problems()
     if isinstance(solver, ModelSolver):
-        spins, proven, stats = solver.answer(problem.model)
-        return Assignment(problem, spins, proven & problem.is_exact if proven.any() else proven, stats)
-    return _assignment(problem, solver.solve(problem.family))
+        return _assignment(problem, *solver.answer(problem.model))
+    return _assignment_of(problem, solver.solve(problem.family))
 
 
-def _assignment(problem: Problem, solution: Solution) -> Assignment:
-    return Assignment(problem, solution.spins.astype(np.int8), solution.proven_optimal, solution.stats)
+def _assignment_of(problem: Problem, solution: Solution) -> Assignment:
+    return _assignment(problem, solution.spins.astype(np.int8), solution.proven_optimal, solution.stats)
+
+
+def _assignment(problem: Problem, spins: Array, proven: Array, stats: dict[str, Any]) -> Assignment:
+    return Assignment(problem, spins, proven & problem.is_exact if proven.any() else proven, stats)
 
 
 def as_problem(value: Any, *, maximize: bool | None = None) -> Problem:

@@ -36,6 +36,7 @@ class Problem:
         maximize: Whether the highest value is wanted.
         quantity: What the value is called: "energy", "value" of an objective, or "cut" of a graph.
         format: The format of the file that it is from; "" if from none.
+        rounded: Whether double precision rounds sums of the coefficients that a dense model was made of.
     """
 
     model: SparseIsing | QuboFamily
@@ -44,6 +45,7 @@ class Problem:
     maximize: bool = False
     quantity: str = "energy"
     format: str = ""
+    rounded: bool = False
 
     @property
     def sense(self) -> int:
@@ -57,8 +59,10 @@ class Problem:
 
     @functools.cached_property
     def is_exact(self) -> bool:
-        """Whether sums of the model's numbers are; proofs are claimed where they are."""
+        """Whether sums of the problem's numbers are, and of the model's; proofs are claimed where they are."""
         model = self.model
+        if self.rounded or (isinstance(model, SparseIsing) and model.rounded):
+            return False
         return sums_are_exact(model.couplings if isinstance(model, SparseIsing) else model.quadratic, model.linear)
 
     def with_sense(self, *, maximize: bool) -> Problem:
@@ -87,7 +91,8 @@ def qubo_problem(matrix: Any, *, offset: Any = 0.0) -> Problem:
     """The minimum of xᵀ A x + offset over x ∈ {0, 1}ⁿ, every entry of A counting once; A has shape (n, n)."""
     matrix = _matrix(matrix, name="the QUBO matrix")
     half = (matrix + matrix.T) / 2
-    return _problem("BINARY", half / 4, half.sum(1) / 2, _number(offset) + half.sum() / 4)
+    rounded = not sums_are_exact(matrix / 4)
+    return _problem("BINARY", half / 4, half.sum(1) / 2, _number(offset) + half.sum() / 4, rounded=rounded)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused
@@ -106,7 +111,8 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
     fields = real(fields, "h", 1)
     if fields.shape != couplings.shape[:1]:
         raise ValueError(f"h must have shape (n,) = ({len(couplings)},) as J has, got {fields.shape}")
-    return _problem("SPIN", (couplings + couplings.T) / 2, fields, _number(offset))
+    rounded = not sums_are_exact(couplings / 2, fields)
+    return _problem("SPIN", (couplings + couplings.T) / 2, fields, _number(offset), rounded=rounded)
 
 
 def named_entries(
@@ -182,7 +188,7 @@ def _number(offset: Any) -> float:
     return float(value.item())
 
 
-def _problem(vartype: str, quadratic: Array, linear: Array, offset: float) -> Problem:
+def _problem(vartype: str, quadratic: Array, linear: Array, offset: float, *, rounded: bool) -> Problem:
     check_sums(quadratic, linear, offset)
     family = QuboFamily.trusted(quadratic, linear[:, None], np.array([offset]))
-    return Problem(family, vartype, tuple(range(len(linear))))
+    return Problem(family, vartype, tuple(range(len(linear))), rounded=rounded)

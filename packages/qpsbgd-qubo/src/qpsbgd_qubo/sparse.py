@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from qpsbgd_qubo.arrays import check_whole_numbers, is_tensor, on_cpu, real_floats
+from qpsbgd_qubo.arrays import check_whole_numbers, is_tensor, on_cpu, real_floats, sums_are_exact
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
@@ -41,6 +41,8 @@ class SparseIsing:
     couplings: Array
     linear: Array
     offset: float = 0.0
+    rounded: bool = field(default=False, init=False, repr=False)
+    """Whether the coefficients that `from_edges` or `from_qubo` added up have sums that double precision rounds."""
 
     def __post_init__(self) -> None:
         linear, couplings, offset = _check_parts(self.linear, self.couplings, self.offset)
@@ -66,7 +68,7 @@ class SparseIsing:
             raise ValueError("couplings must be symmetric, but a place is filled on one side of the diagonal only")
         if not np.array_equal(couplings[turned], couplings):
             raise ValueError("couplings must be symmetric, but differ from their transpose")
-        self._set(indptr, indices.astype(np.int32, copy=False), couplings, linear, offset)
+        self._set(indptr, indices.astype(np.int32, copy=False), couplings, linear, offset, False)
 
     @classmethod
     def from_edges(
@@ -85,13 +87,15 @@ class SparseIsing:
         if loops.any():
             offset += float(values[loops].sum())
             rows, cols, values = rows[~loops], cols[~loops], values[~loops]
-        return cls._of_pairs(n, *_sum_duplicates(n, rows, cols, values), linear, offset)
+        rounded = not sums_are_exact(values, linear)
+        return cls._of_pairs(n, *_sum_duplicates(n, rows, cols, values), linear, offset, rounded=rounded)
 
     @classmethod
     def from_qubo(cls, n: int, rows: Any, cols: Any, values: Any, offset: float = 0.0) -> SparseIsing:
         """The QUBO Σ values · x_rows x_cols + offset over x = (1 + g) / 2 ∈ {0, 1}ⁿ, every entry counting once."""
         rows, cols, values = _entries(n, rows, cols, values)
         _, values, offset = _check_parts(np.zeros(n), values, offset)
+        rounded = not sums_are_exact(values / 4)
         loops = rows == cols
         diagonal = np.bincount(rows[loops], values[loops], minlength=n)
         if loops.any():
@@ -99,7 +103,8 @@ class SparseIsing:
         rows, cols, values = _sum_duplicates(n, rows, cols, values)
         quarters = values / 4
         linear = diagonal / 2 + np.bincount(rows, quarters, minlength=n) + np.bincount(cols, quarters, minlength=n)
-        return cls._of_pairs(n, rows, cols, quarters, linear, offset + diagonal.sum() / 2 + quarters.sum())
+        offset += diagonal.sum() / 2 + quarters.sum()
+        return cls._of_pairs(n, rows, cols, quarters, linear, offset, rounded=rounded)
 
     @classmethod
     def from_dense(cls, model: QuboFamily, column: int = 0) -> SparseIsing:
@@ -111,20 +116,22 @@ class SparseIsing:
         return cls._of_pairs(model.num_spins, rows, cols, values, model.linear[:, column].astype(np.float64), whole)
 
     @classmethod
-    def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
+    def _of_pairs(
+        cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float, *, rounded: bool = False
+    ) -> SparseIsing:
         """From pairs i < j in ascending order, each once; both triangles are filled."""
         check_sums(values, linear, offset)
         # The lower triangle comes first: a stable order by rows then keeps columns ascending.
         ends, others = np.concatenate([cols, rows]), np.concatenate([rows, cols]).astype(np.int32)
         order, couplings = _order(ends, n), np.concatenate([values, values])
         indptr = np.append(0, np.bincount(ends, minlength=n).cumsum())
-        return cls._unchecked(indptr, others[order], couplings[order], linear, float(offset))
+        return cls._unchecked(indptr, others[order], couplings[order], linear, float(offset), rounded)
 
     @classmethod
-    def _unchecked(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:
-        """A problem from parts that are known to be valid: nothing is checked or converted."""
+    def _unchecked(cls, *parts: Any) -> SparseIsing:
+        """A problem from all its fields, known to be valid: nothing is checked or converted."""
         problem = object.__new__(cls)
-        problem._set(indptr, indices, couplings, linear, offset)
+        problem._set(*parts)
         return problem
 
     def _set(self, *parts: Any) -> None:
@@ -177,7 +184,9 @@ class SparseIsing:
             return NotImplemented
         couplings, linear = self.couplings * factor, self.linear * factor
         check_sums(couplings, linear, self.offset * factor)
-        return SparseIsing._unchecked(self.indptr, self.indices, couplings, linear, self.offset * factor)
+        return SparseIsing._unchecked(
+            self.indptr, self.indices, couplings, linear, self.offset * factor, self.rounded
+        )
 
     __rmul__ = __mul__
 
