@@ -275,7 +275,7 @@ def _until_full(disk):
 
 
 def networks(source, trials):
-    """Random networks of binary and real layers: packed, as C and as ONNX they give torch's outputs"""
+    """Random networks of binary and real layers: packed, as C and as ONNX they give torch's outputs, ties aside"""
     onnxruntime.set_default_logger_severity(3)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(trials):
@@ -285,7 +285,7 @@ def networks(source, trials):
 
 
 ATTACKS = {starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100, killed_steps: 20, full_disks: 20}
-ATTACKS |= {networks: 300}
+ATTACKS |= {networks: 1000}
 """How many trials."""
 
 

@@ -1,5 +1,7 @@
 """Random networks, and whether they give the same outputs in torch, packed, as C and as ONNX."""
 
+import copy
+
 import numpy as np
 import torch
 from graph_networks import trained
@@ -16,6 +18,7 @@ POOLS = (
     lambda: nn.AvgPool2d(2, ceil_mode=True),
     lambda: nn.AdaptiveAvgPool2d(1),
 )
+ROUNDING = 1e-6  # of the largest number: what sums in single precision may be off by
 
 
 class Shortcut(nn.Module):
@@ -78,12 +81,38 @@ def random_network(source):
 
 
 def deployed_alike(model, rows, folder):
-    """Whether all three targets give torch's outputs, up to rounding."""
+    """Whether all three targets give torch's outputs, up to rounding; inputs at ties are left out."""
     with torch.no_grad():
-        expected = model(rows).numpy().reshape(len(rows), -1)
+        expected, ties = model(rows).numpy().reshape(len(rows), -1), at_ties(model, rows)
+    if ties.any():
+        print(f"{ties.sum()} of {len(rows)} inputs are at ties", flush=True)
     packed, inputs = pack(model, input_shape=rows.shape[1:]), rows.numpy()
     answers = [outputs_on(target, packed, inputs, folder, "-O0") for target in ("packed", "ONNX", "C")]
-    close = [np.allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max()) for answer in answers]
+    size = np.abs(expected).max()
+    close = [np.allclose(answer[~ties], expected[~ties], rtol=1e-3, atol=1e-3 * size) for answer in answers]
     if not all(close):
         print("packed, ONNX and C are close:", close, model, flush=True)
     return all(close)
+
+
+def at_ties(model, rows):
+    """Which inputs come within rounding of a step of an activation, but not exactly onto it, in either precision.
+
+    So do sums of two vectors with scales of 2:1, which cancel, and numbers before an 8-bit activation now and then.
+    """
+    ties = np.zeros(len(rows), dtype=bool)
+
+    def look(module, inputs, output):
+        x = inputs[0].double()
+        steps = x / module.scale.double() - 0.5 if isinstance(module, QuantActivation) else x
+        away = (steps - steps.round()).abs() if isinstance(module, QuantActivation) else steps.abs()
+        near = (away > 0) & (away < ROUNDING * steps.abs().max())
+        ties[near.flatten(1).any(1).numpy()] = True
+
+    for network, inputs in ((model, rows), (copy.deepcopy(model).double(), rows.double())):
+        activations = [each for each in network.modules() if isinstance(each, SignActivation | QuantActivation)]
+        hooks = [each.register_forward_hook(look) for each in activations]
+        network(inputs)
+        for hook in hooks:
+            hook.remove()
+    return ties

@@ -15,7 +15,11 @@ from rich.console import Console
 from qpsbgd import cli
 from qpsbgd_paper.cli import run as running
 from qpsbgd_paper.experiments import EXPERIMENTS, logreg
+from qpsbgd_paper.framework.checksums import with_checksum, without_checksum
 from qpsbgd_paper.framework.methods import DWAVE
+
+
+PAPER = Path(__file__).parents[2] / "results" / "paper"
 
 
 def called(monkeypatch, capsys, *arguments):
@@ -215,6 +219,29 @@ def test_a_damaged_result_is_refused_by_the_report(monkeypatch, capsys, tmp_path
     code, _, err = called(monkeypatch, capsys, "report", "--results", tmp_path)
     assert code == 1
     assert "logreg.json is not a result" in err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cases": [3]},
+        {"metrics": None},
+        {"metrics": [{}]},
+        {"series": 2.5},
+        {"figures": "x"},
+        {"tables": [{"title": "T", "head": ["a"]}]},
+        {"claims": [{"source": [None]}]},
+        {"made with": [1]},
+        {"seconds of training": 10**400},
+    ],
+)
+def test_a_result_of_another_form_is_refused_by_the_report_in_one_line(change, monkeypatch, capsys, tmp_path):
+    for name, changed in (("logreg", {}), ("cora", change)):
+        content = without_checksum((PAPER / f"{name}.json").read_bytes()) | changed
+        (tmp_path / f"{name}.json").write_bytes(with_checksum(content))
+    code, _, err = called(monkeypatch, capsys, "report", "--results", tmp_path)
+    assert code == 1
+    assert re.search(r"cora.json (is not|has not the form of) a result of `qpsbgd run`", err.replace("\n", " "))
 
 
 def test_all_means_every_experiment_of_the_paper(monkeypatch, capsys, tmp_path):

@@ -184,9 +184,7 @@ class SparseIsing:
             return NotImplemented
         couplings, linear = self.couplings * factor, self.linear * factor
         check_sums(couplings, linear, self.offset * factor)
-        return SparseIsing._unchecked(
-            self.indptr, self.indices, couplings, linear, self.offset * factor, self.rounded
-        )
+        return SparseIsing._unchecked(self.indptr, self.indices, couplings, linear, self.offset * factor, self.rounded)
 
     __rmul__ = __mul__
 

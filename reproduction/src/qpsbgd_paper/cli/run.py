@@ -130,7 +130,29 @@ def report(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
             + (f" --out {results}" if results else "")
         )
-    _write_report(summaries, out or folder)
+    try:
+        _write_report(summaries, out or folder)
+    except _OTHER_FORMS as error:
+        raise ValueError(
+            f"{folder / _of_other_form(summaries)}.json has not the form of a result of `qpsbgd run`: {error!r}; the "
+            "same `qpsbgd run` makes it again from finished runs"
+        ) from error
+
+
+_OTHER_FORMS = (ArithmeticError, AttributeError, LookupError, TypeError)
+"""What reading a result raises where a value has another type, or is missing."""
+
+
+def _of_other_form(summaries: Sequence[Summary]) -> str:
+    """The first experiment whose results cannot be shown."""
+    from qpsbgd_paper.report.page import page
+
+    for summary in summaries:
+        try:
+            page([summary], title="")
+        except (*_OTHER_FORMS, ValueError):
+            break
+    return str(summary["experiment"])
 
 
 def read_summaries(folder: Path) -> list[Summary]:

@@ -34,7 +34,7 @@ def read_summary(path: Path) -> dict[str, Any]:
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
         figures = (figure["name"] for figure in content.get("figures", ()))
         file_name(content["experiment"], *(series["key"] for series in content.get("series", ())), *figures)
-    except ValueError as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a result of `qpsbgd run`: {error}; the same `qpsbgd run` makes it again from finished runs"
         ) from error
