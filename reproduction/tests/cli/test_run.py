@@ -18,7 +18,6 @@ from qpsbgd_paper.experiments import EXPERIMENTS, logreg
 from qpsbgd_paper.framework.checksums import with_checksum, without_checksum
 from qpsbgd_paper.framework.methods import DWAVE
 
-
 PAPER = Path(__file__).parents[2] / "results" / "paper"
 
 
