@@ -178,6 +178,16 @@ def test_a_replaced_parameter_is_noticed(make):
 
 
 @every
+@pytest.mark.parametrize("real", [False, True])
+def test_a_step_without_values_says_what_to_do(make, real):
+    model = nn.Sequential(BinaryLinear(4, 3, device="meta"), nn.Linear(3, 2, device="meta"))
+    optimizer = make(model, real=real)
+    model(torch.empty(5, 4, device="meta")).sum().backward()
+    with pytest.raises(RuntimeError, match=r"on the meta device: call model.to_empty\(device=…\)"):
+        optimizer.step()
+
+
+@every
 def test_step_returns_the_loss_of_its_closure(make):
     model, plain = small_model(), small_model()
     optimizer, other = make(model), make(plain)

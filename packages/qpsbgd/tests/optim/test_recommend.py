@@ -186,3 +186,9 @@ def test_a_length_that_is_none_is_refused_before_anything_depends_on_it(steps):
     model = residual(2)
     with pytest.raises((TypeError, ValueError), match="steps"):
         QPSBGD([{"params": model, "projection": "spins", "steps": steps}], lr=0.1)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 3), [], [nn.Parameter(torch.ones(2))]])
+def test_nothing_is_recommended_for_networks_without_binary_layers(model):
+    with pytest.raises(ValueError, match=r"no binary layer here.*convert\(model\)"):
+        recommend(model)

@@ -169,7 +169,12 @@ class BinaryOptimizer(Optimizer):
         self._ranks = Ranks()
 
     def _check_in_place(self) -> None:
-        """Raise RuntimeError if a layer has another parameter than the one that this optimiser was made for."""
+        """Raise RuntimeError for parameters without values, or other ones than this optimiser was made for."""
+        if any(p.is_meta for group in self.param_groups for p in group["params"]):
+            raise RuntimeError(
+                "a step needs parameters with values, but some are on the meta device: call model.to_empty(device=…), "
+                "load or reset their values, and make the optimiser after that"
+            )
         for weight, layer in self._layers.items():
             if layer.weight is not weight:
                 raise RuntimeError(

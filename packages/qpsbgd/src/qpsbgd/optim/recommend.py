@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.convolutions import BinaryConvNd
-from qpsbgd.optim.parameters import Layers, ParameterSplit, param_groups
+from qpsbgd.optim.parameters import NO_LAYER, Layers, ParameterSplit, param_groups
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Polar, Projection, Ridge
 from qpsbgd_qubo.options import AT_LEAST_ONE_OR_NONE
@@ -88,6 +88,9 @@ def recommend(model: Layers, steps: int | None = None) -> Recommendation:
         model: A model, binary layers, parameters, or parameter groups.
         steps: Total number of training steps; None for an unknown number.
 
+    Raises:
+        ValueError: There is no binary layer.
+
     Examples:
         >>> from torch import nn
         >>> from qpsbgd import recommend
@@ -102,7 +105,10 @@ def recommend(model: Layers, steps: int | None = None) -> Recommendation:
         vector_lr   0.01      the network has norms: 0.01, more in runs of fewer than 5,000 steps
         scale_lr    0.01      as norms, lowered with the depth where layers keep the sizes of inputs
     """
-    return Network.of(param_groups(model)).recommendation(steps)
+    network = Network.of(param_groups(model))
+    if not network.layers:
+        raise ValueError(NO_LAYER)
+    return network.recommendation(steps)
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,8 @@ class SystemProjection(Projection):
 
 def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor, sums: Tensor | None = None) -> Tensor:
     """The sums of x xᵀ over rows (B, n) by block, (count, width, width), in this precision; added to `sums`, if any."""
-    with torch.autocast(rows.device.type, enabled=False):
+    kind = "cpu" if rows.is_meta else rows.device.type  # torch has no autocast for the meta device
+    with torch.autocast(kind, enabled=False):
         cut = blocks.rows(rows).to(dtype)
         if sums is None:
             return torch.bmm(cut.transpose(1, 2), cut)
