@@ -115,7 +115,7 @@ def sums_are_exact(*parts: Any) -> bool:
     largest, exponent = float(sizes.max(initial=0.0)), math.frexp(sizes.max(initial=0.0))[1]
     sizes = np.ldexp(sizes, -exponent)  # so that their sum is in the range
     total, least = float(sizes.sum()), float(sizes.min(initial=np.inf, where=sizes > 0))
-    may_be_integers = LARGEST_EXACT < largest * len(sizes) and largest < LARGEST_INTEGER
+    may_be_integers = largest * len(sizes) > LARGEST_EXACT and largest < LARGEST_INTEGER
     if total <= least * LARGEST_EXACT / SMALL_MULTIPLE and not may_be_integers:
         return True
     mantissas, exponents = np.frexp(sizes[sizes > 0])
