@@ -319,3 +319,20 @@ def test_spreads_whose_squares_single_precision_cannot_hold_raise_and_double_pre
     with pytest.raises(ValueError, match=r"the spread of column 1 of X is .*, whose square is beyond float32"):
         model.fit(rows.astype(np.float32), labels)
     assert model.fit(rows, labels).score(rows, labels) > 0.8  # or the column was ignored
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_spreads_whose_squares_vanish_raise(is_sparse):
+    rows = np.random.default_rng(0).standard_normal((60, 3)) * np.array([1.0, 1e-300, 1.0])
+    model = estimators.QPSBGDClassifier(hidden_layers=4, epochs=1, random_state=0)
+    with pytest.raises(ValueError, match=r"the spread of column 1 of X is .*e-300, whose square is beyond float64"):
+        model.fit(sparse.csr_matrix(rows) if is_sparse else rows, rows[:, 0] > 0)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(1e9, np.float32), (1.7e18, np.float64)])
+def test_a_large_constant_column_changes_nothing(value, dtype):
+    rows = np.random.default_rng(0).standard_normal((200, 3))
+    labels = (rows[:, 0] > 0).astype(int)
+    rows = np.c_[rows, np.full(200, value)].astype(dtype)
+    model = estimators.QPSBGDClassifier(hidden_layers=16, epochs=20, random_state=0).fit(rows, labels)
+    assert model.score(rows, labels) > 0.9

@@ -148,7 +148,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             samples, held = self._split(samples)
         self._build(samples)
         self._scaler = self._fresh_scaler(rows).fit(samples.rows, sample_weight=samples.weights)
-        self._set_norms()
+        self._set_norms(samples.rows)
         self._train(samples, held)
         self._partial = None
         return self
@@ -202,7 +202,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             self.n_iter_, self.loss_curve_, self._partial = 0, [], None
             self._build(samples)
         self._scaler.partial_fit(samples.rows, sample_weight=samples.weights)
-        self._set_norms()
+        self._set_norms(samples.rows)
         if self._partial is None:
             self._partial = self._optimizer(steps=None)
         self._advance(self._partial, samples)
@@ -277,16 +277,20 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         first: Any = self.network_[0]
         return nn.Sequential(ScaledColumns(first), *list(self.network_)[1 : 1 + self._depth])
 
-    def _set_norms(self) -> None:
+    def _set_norms(self, rows: Any) -> None:
         """Copy what is known of the data's means and scales into the network."""
-        state = self.network_[0].state_dict()  # the tensors themselves
+        state, limits = self.network_[0].state_dict(), torch.finfo(self._dtype)  # the tensors themselves
         state["running_mean"].copy_(torch.from_numpy(self._scaler.mean_))
-        variances = state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
-        smallest = torch.finfo(self._dtype).tiny
-        wrong = torch.nonzero(~(variances.isfinite() & (variances >= smallest))).flatten().tolist()
+        # of a large constant, rounding errors would be left over
+        scales = np.maximum(self._scaler.scale_, limits.eps * np.abs(self._scaler.mean_))
+        ranges = rows.max(axis=0) - rows.min(axis=0)
+        ranges = ranges if isinstance(ranges, np.ndarray) else ranges.toarray().ravel()
+        scales = np.where((self._scaler.var_ == 0) & (ranges > 0), ranges, scales)  # squares that underflow to 0
+        variances = state["running_var"].copy_(torch.from_numpy(np.square(scales)))
+        wrong = torch.nonzero(~(variances.isfinite() & (variances >= limits.tiny))).flatten().tolist()
         if wrong:
             raise ValueError(
-                f"the spread of column {wrong[0]} of X is {self._scaler.scale_[wrong[0]]:.3g}, whose square is beyond "
+                f"the spread of column {wrong[0]} of X is {scales[wrong[0]]:.3g}, whose square is beyond "
                 f"{str(self._dtype).removeprefix('torch.')}; rescale the column, or give X as float64"
             )
 
