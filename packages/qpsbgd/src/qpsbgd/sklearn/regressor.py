@@ -76,8 +76,8 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
     def _final_modules(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> list[nn.Module]:
         return [nn.BatchNorm1d(self._outputs(), eps=0.0, dtype=self._dtype).requires_grad_(False)]
 
-    def _set_norms(self) -> None:
-        super()._set_norms()
+    def _set_norms(self, rows: Any) -> None:
+        super()._set_norms(rows)
         state = self.network_[-1].state_dict()  # the tensors themselves
         scales = self._targets.scale_
         constant = ~np.isclose(np.square(scales), self._targets.var_)  # for which scikit-learn takes 1
