@@ -243,6 +243,17 @@ def test_a_result_of_another_form_is_refused_by_the_report_in_one_line(change, m
     assert re.search(r"cora.json (is not|has not the form of) a result of `qpsbgd run`", err.replace("\n", " "))
 
 
+def test_the_report_replaces_reports_alone(monkeypatch, capsys, tmp_path):
+    page = tmp_path / "report.html"
+    (tmp_path / "cora.json").write_bytes((PAPER / "cora.json").read_bytes())
+    for _ in range(2):
+        assert called(monkeypatch, capsys, "report", "--results", tmp_path)[0] == 0
+    page.write_text("mine", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "report", "--results", tmp_path)
+    assert code == 1 and "is there already and no report of ours" in err.replace("\n", " ")
+    assert page.read_text(encoding="utf-8") == "mine"
+
+
 def test_all_means_every_experiment_of_the_paper(monkeypatch, capsys, tmp_path):
     seen = []
     monkeypatch.setattr(running, "_run", lambda experiments, **_: seen.extend(e.name for e in experiments))

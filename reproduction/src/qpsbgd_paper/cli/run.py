@@ -139,6 +139,9 @@ def report(
         ) from error
 
 
+MARK = b'<meta name="generator" content="qpsbgd report">'
+"""In every page, which is replaced when it is made anew."""
+
 _OTHER_FORMS = (ArithmeticError, AttributeError, LookupError, TypeError)
 """What reading a result raises where a value has another type, or is missing."""
 
@@ -247,13 +250,17 @@ def _write_report(summaries: Sequence[Summary], out: Path) -> None:
     from qpsbgd_paper.report.rendering import image
 
     check_folder(out)
+    target = out / "report.html"
+    if target.exists() and MARK not in target.read_bytes()[:1000]:
+        raise FileExistsError(
+            f"{target} is there already and no report of ours: move it, or name another place by --out"
+        )
     demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     drawn = [pictures(summary) for summary in summaries]
     for name, picture in (item for pictured in drawn for item in pictured.items()):
         write_bytes(out / "figures" / f"{name}.svg", picture.svg)
         write_bytes(out / "figures" / f"{name}.png", image(picture.draw, "png"))
-    target = out / "report.html"
     write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO, drawn=drawn).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
 
