@@ -85,6 +85,16 @@ def test_a_recording_answers_many_problems_again(cache, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
+def test_columns_that_ctrl_c_leaves_without_a_round_are_not_blamed_on_the_time_limit():
+    family = random_family(300, 40, 300, scale=0.1)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    answer = solve(family, time_limit=600, until_interrupted=True)  # a warning would be an error here
+    timer.join()
+    assert answer.stats["interrupted"] and not answer.proven_optimal.any()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
 @pytest.mark.parametrize("until_interrupted", [True, False])
 def test_ctrl_c_ends_all_searches(until_interrupted):
     problems = [random_family(300, 1, 300, scale=0.1, seed=seed) for seed in range(6)]

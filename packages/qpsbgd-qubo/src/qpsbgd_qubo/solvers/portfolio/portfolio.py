@@ -71,7 +71,8 @@ class Portfolio(ModelSolver):
         if isinstance(model, QuboFamily) and n <= TRY_OUT_UP_TO:
             return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
         results = self._search_all(model, begin)
-        if any(rounds == 0 and not proven for _, proven, rounds in results):
+        is_over = self.time_limit is not None and time.monotonic() - begin >= self.time_limit  # else by Ctrl-C
+        if is_over and any(rounds == 0 and not proven for _, proven, rounds in results):
             warnings.warn(
                 "the time limit left no time for a search: the answer is where single flips led, or where they began; "
                 "give it more time",
