@@ -70,7 +70,7 @@ def families():
     for family, title in TITLES.items():
         ours, *rivals = family_scores(family)
         ahead = worth(family, np.mean(ours)) - max(worth(family, np.mean(values)) for values in rivals)
-        cells = [spread(values, *((1, 3) if family == "gpt" else (100, 1))) for values in (ours, *rivals)]
+        cells = [score_cell(family, values) for values in (ours, *rivals)]
         body.append([title, f"**{cells[0]}**" if ahead > 0.5 else cells[0], *cells[1:]])
     return pipes(["network", "default", "Muon", "AdamW"], body)
 
@@ -146,12 +146,11 @@ CHOOSERS = {
 }
 
 
-def family_cell(family, values):
-    """A mean, with a standard deviation where there are several seeds; "fails" where one did not end."""
+def score_cell(name, values):
+    """A mean, in nats for GPTs, with a deviation where there are several seeds; "fails" where one did not end."""
     if any(value is None for value in values):
         return "fails"
-    unit, digits = (1, 3) if family == "gpt" else (100, 1)
-    return spread(values, unit, digits) if len(values) > 1 else f"{unit * values[0]:.{digits}f}"
+    return spread(values) if name.startswith("gpt") else spread(values, 100, 1)
 
 
 def deep_controls():
@@ -164,7 +163,7 @@ def deep_controls():
             job = {"family": family, "method": method, "rate": rate}
             fitting = [row for row in rows if job.items() <= row.items() and row.get("images", 20_000) == 20_000]
             scores = {r["seed"]: r["score"] for r in fitting if r.get("scale", "auto") == "auto" and "data" not in r}
-            cells.append(family_cell(family, list(scores.values())))
+            cells.append(score_cell(family, list(scores.values())))
         body.append([label, *cells])
     return pipes(["method", *DEEP.values()], body)
 
@@ -177,6 +176,6 @@ def deep_weights():
         for family in DEEP:
             grid = [values for key, values in scores.items() if key[:2] == (family, method)]
             best = max(grid, key=lambda values: (len(values), worth(family, np.mean(values))), default=None)
-            cells.append("–" if best is None else family_cell(family, best))
+            cells.append("–" if best is None else score_cell(family, best))
         body.append([label, *cells])
     return pipes(["method", *DEEP.values()], body)

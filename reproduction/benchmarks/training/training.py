@@ -8,9 +8,10 @@ final ones; the longest budgets take the choice of the next shorter one (`chosen
 grid extends it. In networks without norms QP-SBGD has learned scales, as `convert` gives them by default. Runs with the
 same seed share initial weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training/training.py task=digits … [method=ridge …] [--processes N] [--seeds 5] [--add]
+    python benchmarks/training/training.py task=digits … [method=ridge …] [--processes N] [--seeds 5]
 
-Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
+Finished runs are kept in results/training, so that a stopped study goes on, and so are rows of methods that are not
+named. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into reproduction/results or a given folder.
 """
 
@@ -106,7 +107,7 @@ def tune(processes, task, options, grids, name, *, most=6):
 def summary(task, processes, kept, chosen, seeds):
     """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
-    rates = chosen_rates(processes, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
+    rates = chosen_rates(processes, task, [pair for pair in pairs if pair[0] in chosen])
     settings = [{"budget": budget, "method": method, **options} for (method, budget), options in rates.items()]
     shared = {"task": task, "choosing": False}
     jobs = [setting | shared | {"seed": seed} for setting in settings for seed in seeds]
@@ -125,15 +126,14 @@ def summary(task, processes, kept, chosen, seeds):
 
 
 def main():
-    flag = {"action": "store_true", "help": "measure what the kept results lack, with the same seeds"}
-    given, _ = arguments("training_TASK", processes=2, seeds={"type": int, "default": 5}, add=flag)
+    given, _ = arguments("training_TASK", processes=2, seeds={"type": int, "default": 5})
     torch.set_num_threads(1)
     pairs = given.only({"task": task, "method": method} for task in TASKS for method in METHODS)
     for task in dict.fromkeys(pair["task"] for pair in pairs):
         before = RESULTS / f"training_{task}.json"
-        known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
-        kept = {(row["method"], row["budget"]): row for row in known}
+        known = json.loads(before.read_text())["rows"] if before.exists() else []
         chosen = [pair["method"] for pair in pairs if pair["task"] == task]
+        kept = {(row["method"], row["budget"]): row for row in known if row["method"] not in chosen}
         rows = summary(task, given.processes, kept, chosen, range(given.seeds))
         settings = {"task": task, "seeds": given.seeds, "device": DEVICE_NAME}
         content = {"made with": environment(), "settings": settings, "rows": rows}

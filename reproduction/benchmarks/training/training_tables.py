@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 from benchmarks.tables import cross_table, group_by, label_axes, results, spread
 from benchmarks.training import family_tables, networks
+from benchmarks.training.family_tables import score_cell
 from benchmarks.training.training_tasks import OURS, TASKS
 from matplotlib.figure import Figure
 
@@ -159,11 +160,6 @@ RIVALS = {
 DEFAULTS = {name: f"QP-SBGD, {title}" for name, title in (*NAMES.items(), ("polar", "polar"))}
 
 
-def _score(task, values):
-    """The mean in % or nats, with the standard deviation where there are several seeds."""
-    return spread(values) if task.startswith("gpt") else spread(values, 100, 1)
-
-
 def _unit(task):
     return "nats" if task.startswith("gpt") else "%"
 
@@ -200,7 +196,7 @@ def today(names=NETWORKS):
     for task, name in names.items():
         scores = {method: [row["score"] for row in runs] for method, runs in rows[task].items()}
         scores["float-sgd"] = scores.get("float-sgd") or scores.get("float-adamw", ())
-        cells = [_score(task, scores.get(method, ())) for method in (*FORMS, *SHOWN)]
+        cells = [score_cell(task, scores.get(method, ())) for method in (*FORMS, *SHOWN)]
         body.append([f"{name}, {_unit(task)}", *cells])
     return pipes(["test score", *FORMS.values(), *SHOWN.values()], body)
 
@@ -211,8 +207,8 @@ def today_shortly():
     for task in ("vgg-5", "vgg-25", "resnet20-30"):
         scores = {rival: [row["score"] for row in rows[task][rival]] for rival in RIVALS if rival in rows[task]}
         rival = max(scores, key=lambda name: np.mean(scores[name]))
-        ours = _score(task, [row["score"] for row in rows[task]["default"]])
-        theirs = f"{_score(task, scores[rival])}, {RIVALS[rival].split(', ')[1]}"
+        ours = score_cell(task, [row["score"] for row in rows[task]["default"]])
+        theirs = f"{score_cell(task, scores[rival])}, {RIVALS[rival].split(', ')[1]}"
         body.append([f"{NETWORKS[task]}, {_unit(task)}", ours, theirs])
     for family in ("resnet18", "mobilenet-v2", "vit", "gpt", "mlp"):
         ours, *rivals = family_tables.family_scores(family)
@@ -222,7 +218,7 @@ def today_shortly():
         )
         length = "1,000 steps, nats" if family == "gpt" else "6 epochs, %"
         title = family_tables.TITLES[family].removesuffix(", nats")
-        body.append([f"{title}, {length}", _score(family, ours), f"{_score(family, theirs)}, {name}"])
+        body.append([f"{title}, {length}", score_cell(family, ours), f"{score_cell(family, theirs)}, {name}"])
     return pipes(["test score, three seeds", "QP-SBGD, default", "best tuned baseline"], body)
 
 

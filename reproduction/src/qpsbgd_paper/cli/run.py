@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,7 +99,12 @@ def run(
     if seeds is not None:
         experiments = [replace(experiment, seeds=seeds) for experiment in experiments]  # type: ignore[type-var]
     if solver is not None:
-        experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
+        checked = _checked_solver(solver, read_options(option))
+        for number, experiment in enumerate(experiments):
+            if hasattr(experiment, "solver"):
+                experiments[number] = replace(experiment, solver=checked)  # type: ignore[type-var]
+            else:
+                say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
     folder = out or (QUICK if quick else PAPER)
@@ -281,14 +286,3 @@ def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
     if obstacle:
         raise RuntimeError(obstacle)
     return {"name": name, **options} if options else name
-
-
-def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]) -> list[Experiment]:
-    changed = []
-    for experiment in experiments:
-        if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
-            changed.append(replace(experiment, solver=solver))  # type: ignore[type-var]
-        else:
-            say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
-            changed.append(experiment)
-    return changed
