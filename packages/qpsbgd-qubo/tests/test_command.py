@@ -17,9 +17,10 @@ from qpsbgd_qubo.testing import random_family
     ("arguments", "message"),
     [
         (
-            ["solve", "p.txt", "--instance", "1.5"],
-            r"--instance: must be an integer, got '1\.5' \(see qpsbgd-qubo solve --",
+            ["solve", "p.txt", "--seed", "abc"],
+            r"--seed: must be an integer, got 'abc' \(see qpsbgd-qubo solve --",
         ),
+        (["solve", "p.txt", "--number", "1.5"], r"--number: must be an integer"),
         (["solve"], r"required: FILE \(see qpsbgd-qubo solve --help\)"),
         (["solvres"], r"invalid choice: 'solvres'.*\(see qpsbgd-qubo --help\)"),
         (["solve", "p.txt", "more"], r"no such option or argument: more \(see qpsbgd-qubo solve --help\)"),
@@ -99,19 +100,20 @@ def test_solve_refuses_what_may_be_a_qubo_or_a_graph_and_the_lines_it_offers_wor
     assert re.search(r"best cut +2\n", outs[1])
 
 
-def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys):
+@pytest.mark.parametrize("option", ["--instance", "--number"])
+def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys, option):
     problem.write_text("2\n1 1\n1 1 7\n1 1\n1 1 8\n", encoding="utf-8")
-    _, out, _ = called(monkeypatch, capsys, "solve", "p.txt", "--instance", "2")
+    _, out, _ = called(monkeypatch, capsys, "solve", "p.txt", option, "2")
     assert re.search(r"best value +8\n", out)
     code, _, err = called(monkeypatch, capsys, "solve", "p.txt", "--force")
     assert code == 1
     assert "holds 2 problems (1: n = 1, 1 entries; 2: n = 1, 1 entries); choose one: --instance K" in err
 
 
-def test_solve_gives_options_to_the_solver(problem, monkeypatch, capsys):
+def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys):
     given = []
     monkeypatch.setattr(Descent, "__post_init__", lambda self: given.append(self))
-    options = ["--option", "tabu=7", "--option", "max_flips=none", "--option", "seed=3"]
+    options = ["--option", "tabu=7", "--option", "max_flips=none", "--seed", "3"]
     code, out, _ = called(monkeypatch, capsys, "solve", problem, "--solver", "descent", *options)
     assert code == 0
     assert "descent, " in out
@@ -126,12 +128,13 @@ def test_solve_gives_options_to_the_solver(problem, monkeypatch, capsys):
         (["/", "--format", "coo", "--out", "p.txt"], r"error: /: Is a directory"),
         (["p.txt", "--format", "xyz", "--out", "p.txt"], "unknown format"),
         (["p.csv"], r"p\.csv: a problem file must end in \.txt"),
-        (["p.txt", "--instance", "2"], "holds a single problem"),
+        (["p.txt", "--number", "2"], "holds a single problem"),
         (["p.txt", "--solver", "magic"], "unknown solver 'magic'"),
         (["p.txt", "--solver", "replay"], r"'replay' needs --option path="),
+        (["p.txt", "--seed", "1", "--option", "seed=2"], r"--seed .*--option seed="),
         (["p.txt", "--option", "seed"], "--option must be key=value, got 'seed'"),
         (["p.txt", "--option", "sweeps=3"], "'auto' has no option sweeps"),
-        (["p.txt", "--solver", "exact", "--option", "seed=1"], "'exact' has no option seed"),
+        (["p.txt", "--solver", "exact", "--seed", "1"], "'exact' has no option seed"),
         (["p.txt", "--out", "no/folder/s.txt"], r"--out no/folder/s\.txt: No such file.*check that its folder exists"),
         (["p.txt", "--out", "."], r"--out \.: Is a directory"),
         (["p.txt", "--out", "p.txt"], "--out must not be the problem's own file"),
@@ -203,7 +206,7 @@ def test_an_error_deep_inside_a_library_names_the_options_given(problem, monkeyp
         raise OverflowError("too large\nfor numpy")
 
     monkeypatch.setattr(Descent, "solve", failing)
-    arguments = ["solve", problem, "--solver", "descent", "--option", "tabu=7", "--option", "seed=3"]
+    arguments = ["solve", problem, "--solver", "descent", "--option", "tabu=7", "--seed", 3]
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert code == 1
     assert "--solver descent with tabu=7, seed=3: too large (QPSBGD_DEBUG=1 shows where)" in err

@@ -46,7 +46,7 @@ OPTIONS = {
     },
 }
 TEXTS = {"dimod": {"sampler", "parameters"}, "replay": {"path"}}
-OTHERS = {"label", "ledger", "record", "cache", "repair", "sampler", "topology"}
+OTHERS = {"label", "ledger", "record", "cache", "repair", "sampler", "region", "chip", "topology"}
 NAN, INFINITE = float("nan"), float("inf")
 
 

@@ -51,6 +51,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "qpsbgd-qubo"
 def solve(options: argparse.Namespace) -> int:
     """Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."""
     settings = read_options(options.option)
+    if options.seed is not None:
+        if "seed" in settings:
+            raise ValueError(f"give the seed once, got --seed {options.seed} and --option seed={settings['seed']}")
+        settings["seed"] = options.seed
     with options_named(options.solver, settings):
         solver = make_solver(options.solver, **settings)
     begin = time.perf_counter()
@@ -162,10 +166,11 @@ def _parser(program: str) -> _Parser:
     out = "Where to write the variables' values, spins.txt if left out; - for standard output."
     add("--out", "-o", type=Path, default=Path("spins.txt"), metavar="FILE", help=out)
     add("--force", action="store_true", help="Overwrite a file that is there already.")
+    add("--seed", type=_whole, help="The same as --option seed=SEED.")
     sense = "What to look for; the format's own sense if left out."
     add("--maximize", dest="maximize", action="store_const", const=True, help=sense)
     add("--minimize", dest="maximize", action="store_const", const=False, help=argparse.SUPPRESS)
-    add("--instance", type=_whole, metavar="K", help="Which problem, if the file holds several; from 1.")
+    add("--instance", "--number", type=_whole, metavar="K", help="Which problem, if the file holds several; from 1.")
     formats = "; ".join(f"{name}, {text}" for name, text in FORMATS.items())
     add("--format", metavar="NAME", help=f"The file's format, if its suffix does not tell: {formats}")
     return parser

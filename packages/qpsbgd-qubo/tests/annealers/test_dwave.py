@@ -274,11 +274,11 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
     monkeypatch.setattr("dwave.system.DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     limited = {"num_reads": 2, "max_qpu_seconds": 1.0}
-    with dwave.DWave(cache=cache, **limited) as solver:
+    with dwave.DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", **limited) as solver:
         for _ in range(3):
             solver.solve(random_family(4, 2, 8))
         sampler = solver.connect()
-    assert made == [{}]
+    assert made == [{"region": "eu-central-1", "solver": "Advantage_system9"}]
     assert sampler.closed == 1
     solver.solve(random_family(4, 2, 8))
     assert len(made) == 2

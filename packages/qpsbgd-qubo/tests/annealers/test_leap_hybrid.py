@@ -114,9 +114,11 @@ def test_recorded_answers_are_not_bought_again(tmp_path):
         Replay(path)
 
 
-def test_other_samplers_are_refused():
+def test_other_samplers_and_a_region_for_one_are_refused():
     with pytest.raises(TypeError, match="must be a LeapHybridSampler"):
         leap.LeapHybrid(sampler=dimod.ExactSolver())
+    with pytest.raises(ValueError, match="leave them out when a sampler is given"):
+        leap.LeapHybrid(sampler=mocks.Service(), region="eu-central-1")
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])

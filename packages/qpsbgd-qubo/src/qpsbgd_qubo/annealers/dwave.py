@@ -23,18 +23,26 @@ class LeapSolver(ServiceSolver):
     """What the solvers of D-Wave's service Leap share: the sampler, and the token that it needs.
 
     Args:
-        sampler: One like those of `sampler_kind`, which stays open; None makes one with the token, region and solver
-            from `dwave config create` or the environment, and closes it with the solver.
+        sampler: One like those of `sampler_kind`, which stays open; None makes one with the token from `dwave config
+            create` or the environment, and closes it with the solver.
+        region: Region of D-Wave's service, such as "eu-central-1".
     """
 
     sampler_kind: ClassVar[str]
+    choices: ClassVar[dict[str, str]] = {"region": "region"}
+    """Options that choose the new sampler, and what it calls them."""
 
     sampler: Any = None
+    region: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sampler is None:
             _check_token(self.name, self.sampler_kind)
+        elif any(getattr(self, name) is not None for name in self.choices):
+            raise ValueError(
+                f"{' and '.join(self.choices)} choose among D-Wave's solvers; leave them out when a sampler is given"
+            )
 
     @classmethod
     def variants(cls) -> dict[str, str]:
@@ -54,12 +62,13 @@ class LeapSolver(ServiceSolver):
         if self.sampler is not None:
             return self.sampler, False
         _check_token(self.name, self.sampler_kind)
+        chosen = {kind: getattr(self, name) for name, kind in self.choices.items() if getattr(self, name) is not None}
         try:
-            return getattr(dwave.system, self.sampler_kind)(), True
+            return getattr(dwave.system, self.sampler_kind)(**chosen), True
         except Exception as error:
             raise RuntimeError(
-                f"solver {self.name!r} cannot open D-Wave's service: {error}; nothing was sent. Check the network by "
-                "`dwave ping`, what there is by `dwave solvers --list`, and the token on "
+                f"solver {self.name!r} cannot open D-Wave's service with {chosen or 'any chip'}: {error}; nothing was "
+                "sent. Check the network by `dwave ping`, what there is by `dwave solvers --list`, and the token on "
                 f"{_TOKEN_PAGE}: {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
             ) from error
 
@@ -68,12 +77,18 @@ class LeapSolver(ServiceSolver):
 class DWave(LeapSolver, ChipSolver):
     """Solves families on a D-Wave chip, or on any sampler with the structure of one.
 
-    Takes the options of `ChipSolver` and of `LeapSolver`; besides a `DWaveSampler`, its mock or a `VirtualChip` may be
-    the sampler. Answers of a quantum annealer differ from call to call; `record` a run to be able to repeat it.
+    Takes the options of `ChipSolver`, of `LeapSolver` and these; besides a `DWaveSampler`, its mock or a `VirtualChip`
+    may be the sampler. Answers of a quantum annealer differ from call to call; `record` a run to be able to repeat it.
+
+    Args:
+        chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
     """
 
     name: ClassVar[str] = "dwave"
     sampler_kind: ClassVar[str] = "DWaveSampler"
+    choices: ClassVar[dict[str, str]] = {"region": "region", "chip": "solver"}
+
+    chip: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
