@@ -35,9 +35,8 @@ def test_fetch_fills_the_cache_with_what_is_missing_or_wrong(cache):
     assert (cache / "toy/one").read_bytes() == CONTENTS["toy/one"]
 
 
-def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_named(cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "mine"))
-    assert run("fetch", "other").exit_code == 0
+def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_named(cache, tmp_path):
+    assert run("fetch", "other", "--data", tmp_path / "mine").exit_code == 0
     assert [path.name for path in (tmp_path / "mine").rglob("*") if path.is_file()] == ["three"]
     assert not cache.exists()
 

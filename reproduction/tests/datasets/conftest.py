@@ -10,12 +10,11 @@ BESIDE = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.fixture
-def real_data(monkeypatch, cache):
-    """The folder with the published files, which `QPSBGD_DATA` names."""
+def real_data():
+    """The folder with the published files."""
     folder = Path(NAMED) if NAMED else BESIDE
     if not folder.is_dir():
-        pytest.skip("needs the published files: set QPSBGD_DATA to their folder (`qpsbgd data fetch`)")
-    monkeypatch.setenv("QPSBGD_DATA", str(folder))
+        pytest.skip("needs the published files: set QPSBGD_DATA to their folder (`qpsbgd data fetch --data FOLDER`)")
     return folder
 
 
@@ -42,8 +41,8 @@ def _idx():
 
 
 @pytest.fixture
-def small_mnist(publish, monkeypatch, cache):
-    """An MNIST of 60 training and 10 test images: thick random strokes."""
+def small_mnist(publish):
+    """A folder with an MNIST of 60 training and 10 test images: thick random strokes."""
     generator = np.random.default_rng(0)
 
     def images(count):
@@ -63,5 +62,4 @@ def small_mnist(publish, monkeypatch, cache):
             "mnist/t10k-labels-idx1-ubyte.gz": idx(test_labels),
         }
     )
-    monkeypatch.setenv("QPSBGD_DATA", str(folder))
-    return train, train_labels
+    return folder, train, train_labels

@@ -6,7 +6,7 @@ from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, THREE_COLUMNS, load_ad
 
 @pytest.fixture
 def real(real_data):
-    return load_adult()
+    return load_adult(data=real_data)
 
 
 def test_the_rows_are_those_of_the_published_sets(real):
@@ -23,10 +23,9 @@ def test_the_balanced_columns_are_the_fifteen_with_a_mean_between_021_and_079(re
     assert len(BALANCED_COLUMNS) == 15 and set(THREE_COLUMNS) <= set(BALANCED_COLUMNS)
 
 
-def test_features_that_are_on_are_plus_one_and_all_others_minus_one(publish, monkeypatch):
+def test_features_that_are_on_are_plus_one_and_all_others_minus_one(publish):
     folder = publish({"adult/a1a": b"-1 1:1 3:1 \n+1 119:1 \n", "adult/a1a.t": b"+1 123:1 \n"})
-    monkeypatch.setenv("QPSBGD_DATA", str(folder))
-    adult = load_adult()
+    adult = load_adult(data=folder)
     expected = -torch.ones(2, 123)
     expected[0, 0] = expected[0, 2] = expected[1, 118] = 1
     assert torch.equal(adult.train_inputs, expected)

@@ -23,11 +23,16 @@ def test_the_checksums_are_those_of_the_files_in_the_data_folder(real_data):
     assert {name.split("/")[0] for name in files.CHECKSUMS} == set(files.ORIGINS)
 
 
-@pytest.mark.parametrize("environment", ["here", "~/published"])
-def test_a_file_is_found_in_the_folder_that_the_environment_names(named, monkeypatch, environment):
+@pytest.mark.parametrize(
+    ("argument", "environment"), [("here", None), (None, "here"), ("here", "elsewhere"), (None, "~/published")]
+)
+def test_a_file_is_found_in_the_folder_of_the_argument_or_else_of_the_environment(
+    named, monkeypatch, argument, environment
+):
     monkeypatch.setenv("HOME", str(named.parent))
-    monkeypatch.setenv("QPSBGD_DATA", environment.replace("here", str(named)))
-    assert files.locate(NAME) == named / NAME
+    if environment is not None:
+        monkeypatch.setenv("QPSBGD_DATA", environment.replace("here", str(named)))
+    assert files.locate(NAME, data=named if argument else None) == named / NAME
 
 
 def test_a_file_missing_in_a_named_folder_is_not_downloaded(named, origin, publish, monkeypatch, tmp_path):
@@ -37,17 +42,16 @@ def test_a_file_missing_in_a_named_folder_is_not_downloaded(named, origin, publi
     monkeypatch.setenv("QPSBGD_DATA", str(empty))
     with pytest.raises(FileNotFoundError) as caught:
         files.locate(NAME)
-    for part in (NAME, str(empty / NAME), origin.address + "toy/", "qpsbgd data fetch toy"):
+    for part in (NAME, str(empty / NAME), origin.address + "toy/", f"qpsbgd data fetch toy --data {empty}"):
         assert part in str(caught.value)
     assert origin.asked == [] and list(empty.iterdir()) == []
 
 
 @pytest.mark.parametrize("broken", [CONTENT[:-1], CONTENT[:-1] + b"?", b""])
-def test_a_broken_file_in_a_named_folder_is_refused_and_left_alone(named, monkeypatch, broken):
-    monkeypatch.setenv("QPSBGD_DATA", str(named))
+def test_a_broken_file_in_a_named_folder_is_refused_and_left_alone(named, broken):
     (named / NAME).write_bytes(broken)
     with pytest.raises(ValueError, match=r"published toy/numbers.*qpsbgd data fetch toy"):
-        files.locate(NAME)
+        files.locate(NAME, data=named)
     assert (named / NAME).read_bytes() == broken
 
 

@@ -55,7 +55,7 @@ def clear_squares(monkeypatch):
 
 
 def test_bits_are_what_the_definition_says(small_mnist):
-    images = small_mnist[0][:25]
+    images = small_mnist[1][:25]
     bits = bits_of(images)
     assert bits.dtype == np.int8 and bits.shape == (25, 16)
     assert bits.tolist() == [slow_bits(image) for image in images]
@@ -73,8 +73,8 @@ def test_bits_by_hand(clear_squares):
 
 
 def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
-    images, labels = small
-    bits, targets = load_bits((2, 0))
+    folder, images, labels = small
+    bits, targets = load_bits((2, 0), data=folder)
     chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
     assert bits.dtype == torch.float32 and targets.dtype == torch.long
     assert targets.tolist() == (labels[chosen] == 0).astype(int).tolist()
@@ -83,19 +83,21 @@ def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
 
 @pytest.mark.parametrize("what", ["threshold", "algorithm", "scikit-image"])
 def test_nothing_is_reused_after_a_change(small, worked_on, monkeypatch, what):
-    load_bits((0, 2))
+    folder = small[0]
+    load_bits((0, 2), data=folder)
     if what == "threshold":
         monkeypatch.setattr(mnist_bits, "THRESHOLD", 0.4)
     elif what == "algorithm":
         monkeypatch.setattr(mnist_bits, "ALGORITHM", mnist_bits.ALGORITHM + 1)
     else:
         monkeypatch.setattr(mnist_bits, "version", lambda package: "another")
-    load_bits((0, 2))
+    load_bits((0, 2), data=folder)
     assert sum(worked_on) == 40
 
 
 def test_whatever_byte_of_a_kept_file_is_damaged_the_bits_stay_right(small, cache):
-    expected, _ = load_bits((0, 2))
+    folder = small[0]
+    expected, _ = load_bits((0, 2), data=folder)
     path = next((cache / "mnist-bits").glob("digits-0-2-*"))
     whole, right = path.read_bytes(), mnist_bits._read(path)
     for place in range(0, len(whole), 3):
@@ -105,7 +107,7 @@ def test_whatever_byte_of_a_kept_file_is_damaged_the_bits_stay_right(small, cach
     for length in range(0, len(whole), 40):
         path.write_bytes(whole[:length])
         assert mnist_bits._read(path) is None
-    assert torch.equal(load_bits((0, 2))[0], expected)
+    assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
     assert np.array_equal(mnist_bits._read(path), right)
 
 
@@ -121,6 +123,6 @@ def test_real_digits_are_told_apart_about_as_well_as_in_the_paper(real_data, mon
 
     monkeypatch.setattr(mnist_bits, "NUM_SAMPLES", 1500)
     for pair, expected in {(0, 2): 0.69, (1, 2): 0.73, (1, 7): 0.76}.items():
-        bits, targets = load_bits(pair)
+        bits, targets = load_bits(pair, data=real_data)
         model = LogisticRegression().fit(bits[:500], targets[:500])
         assert model.score(bits[500:], targets[500:]) == pytest.approx(expected, abs=0.03)

@@ -80,6 +80,7 @@ def run(
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
+    data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
     ] = None,
@@ -107,6 +108,9 @@ def run(
                 say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
+    if data is not None:
+        # In the environment, so that the processes that train find it too.
+        os.environ["QPSBGD_DATA"] = str(data)
     folder = out or (QUICK if quick else PAPER)
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
     with _stoppable(), _processes(workers) as processes:

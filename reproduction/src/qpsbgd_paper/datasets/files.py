@@ -23,18 +23,18 @@ ORIGINS: Mapping[str, str] = {
 """Addresses of the data sets' files."""
 
 
-def locate(name: str) -> Path:
+def locate(name: str, *, data: Path | None = None) -> Path:
     """The path of a published file, one of `CHECKSUMS`, whose checksum is right.
 
-    The folder that `QPSBGD_DATA` names is only read. Without it the file is looked for in the user's cache, and
-    downloaded to it when it is missing or broken.
+    A folder that was named, here or in `QPSBGD_DATA`, is only read. Otherwise the file is looked for in the user's
+    cache, and downloaded to it when it is missing or broken.
     """
-    folder, ours = data_folder()
+    folder, ours = data_folder(data)
     here = state(name, folder)
     if here != "right" and ours:
         return fetch(name, folder)
     dataset = name.split("/")[0]
-    remedy = f"`qpsbgd data fetch {dataset}` downloads it from {ORIGINS[dataset]}"
+    remedy = f"`qpsbgd data fetch {dataset} --data {folder}` downloads it from {ORIGINS[dataset]}"
     if here == "missing":
         raise FileNotFoundError(f"{name} is not in the data folder; it was expected at {folder / name}; {remedy}")
     if here == "wrong":
@@ -70,7 +70,7 @@ def state(name: str, folder: Path) -> State:
     return "right" if pooch.file_hash(str(folder / name)) == CHECKSUMS[name] else "wrong"
 
 
-def data_folder() -> tuple[Path, bool]:
+def data_folder(data: Path | None = None) -> tuple[Path, bool]:
     """Where data files are looked for, and whether that is the user's cache, which we may fill."""
-    named = os.environ.get("QPSBGD_DATA")
+    named = data or os.environ.get("QPSBGD_DATA")
     return (Path(named).expanduser(), False) if named else (cache_folder(), True)

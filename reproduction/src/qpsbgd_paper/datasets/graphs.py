@@ -1,6 +1,7 @@
 """Graphs whose nodes are to be classified: Cora and PubMed in the splits of Planetoid; the karate club."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
@@ -36,7 +37,7 @@ class Graph:
         return int(self.labels.max()) + 1
 
 
-def load_planetoid(name: Planetoid) -> Graph:
+def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
     """A citation graph with the public split of Yang et al. (2016).
 
     Training nodes are 20 of each class, validation nodes the 500 after them, test nodes 1000 that the authors list.
@@ -48,7 +49,7 @@ def load_planetoid(name: Planetoid) -> Graph:
         raise ValueError(f"a graph of Planetoid must be one of {', '.join(get_args(Planetoid))}, got {name!r}")
     # The files are pickles, which can run programs: only those with the published checksums are read.
     parts = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
-    folder = {locate(f"planetoid/ind.{name}.{part}").parent for part in parts}.pop()
+    folder = {locate(f"planetoid/ind.{name}.{part}", data=data).parent for part in parts}.pop()
     graph = read_planetoid_data(str(folder), name)
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)
     return Graph(name, graph.x, to_undirected(graph.edge_index), graph.y, *(mask.nonzero()[:, 0] for mask in masks))

@@ -26,22 +26,22 @@ class LabelledImages:
     test_labels: Tensor
 
 
-def load_mnist() -> LabelledImages:
-    """All 60000 training and 10000 test images (28, 28), and their labels."""
+def load_mnist(*, data: Path | None = None) -> LabelledImages:
+    """All 60000 training and 10000 test images (28, 28), and their labels; `data` as in `files.locate`."""
     parts: list[Tensor] = []
     for part in ("train", "t10k"):
-        parts += [torch.from_numpy(read_images(part)), torch.from_numpy(read_labels(part)).long()]
+        parts += [torch.from_numpy(read_images(part, data=data)), torch.from_numpy(read_labels(part, data=data)).long()]
     return LabelledImages(*parts)
 
 
-def read_images(part: Part) -> Bytes:
+def read_images(part: Part, *, data: Path | None = None) -> Bytes:
     """The images of a part, (N, 28, 28)."""
-    return read_idx(locate(f"mnist/{part}-images-idx3-ubyte.gz"), dimensions=3)
+    return read_idx(locate(f"mnist/{part}-images-idx3-ubyte.gz", data=data), dimensions=3)
 
 
-def read_labels(part: Part) -> Bytes:
+def read_labels(part: Part, *, data: Path | None = None) -> Bytes:
     """The digits of a part, (N,)."""
-    return read_idx(locate(f"mnist/{part}-labels-idx1-ubyte.gz"), dimensions=1)
+    return read_idx(locate(f"mnist/{part}-labels-idx1-ubyte.gz", data=data), dimensions=1)
 
 
 def read_idx(path: Path, *, dimensions: int) -> Bytes:

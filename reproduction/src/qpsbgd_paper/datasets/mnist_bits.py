@@ -33,15 +33,15 @@ The paper leaves these open. Of four recipes this one's accuracies fit the paper
 others had a threshold of 0.5, a compactness of 1, or lines through the image's centre of mass."""
 
 
-def load_bits(pair: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def load_bits(pair: tuple[int, int], *, data: Path | None = None) -> tuple[Tensor, Tensor]:
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of two digits' first training images; from the cache."""
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
         raise ValueError(f"a pair must be two different digits from 0 to 9, got {pair}")
-    labels = read_labels("train")
+    labels = read_labels("train", data=data)
     chosen, path = _samples(pair, labels), _place(pair)
     bits = _read(path)
     if bits is None:
-        bits = bits_of(read_images("train")[chosen])
+        bits = bits_of(read_images("train", data=data)[chosen])
         _write(path, bits)
     return torch.from_numpy(bits.astype(np.float32)), torch.from_numpy(labels[chosen] == pair[1]).long()
 
