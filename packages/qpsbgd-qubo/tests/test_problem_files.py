@@ -1,5 +1,6 @@
 import gzip
 import io
+import sys
 import zipfile
 
 import numpy as np
@@ -27,6 +28,11 @@ def written(folder, name, content):
         return rewritten(path, content.encode() if isinstance(content, str) else content)
     np.savez(path, **content)
     return path
+
+
+def file_of(bqm):
+    with bqm.to_file() as file:
+        return file.read()
 
 
 def spins_of(*bits):
@@ -78,7 +84,6 @@ def test_an_assignment_with_numbers_as_labels_is_read_by_numpy(tmp_path):
 
 
 BAD = {
-    "file of dimod": ("p.bqm", b"DIMODBQM", r"solve\(dimod\.BinaryQuadraticModel\.from_file"),
     "unknown suffix": ("p.csv", "0 0 1\n", r"must end in \.txt, .*got '\.csv'; .*--format NAME"),
     "no problem": ("p.txt", "0\n", "holds no problem"),
     "no text": ("p.txt", b"\xff\xfe\x00\x81", "UTF-8"),
@@ -86,6 +91,10 @@ BAD = {
     "wordy header": ("p.txt", "n 3\n", "line 1 must hold integers"),
     "no variables": ("p.txt", "0 0\n", "at least one variable"),
     "packed damage": ("p.txt.gz", b"not packed", r"not a complete \.gz file"),
+    "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "not a complete .bqm file of dimod"),
+    "listed bqm": ("p.bqm", b"DIMODBQM\x02\x00\x02\x00\x00\x00[]", "its JSON must be a dict, but is a list"),
+    "foreign bqm": ("p.bqm", b"PK", "not a complete .bqm file of dimod"),
+    "empty bqm": ("p.bqm", lambda: file_of(dimod.BinaryQuadraticModel("SPIN")), "at least one variable"),
     "damaged npz": ("p.npz", b"PK\x03\x04 and then nonsense", r"not a complete \.npz archive of numpy"),
     "pickled npz": ("p.npz", {"Q": np.array([{}], dtype=object)}, "Object arrays cannot be loaded"),
     "complex npz": ("p.npz", {"Q": np.eye(2) * 1j}, "'Q' must be an array of real numbers, got complex128"),
@@ -118,10 +127,16 @@ def test_a_sparse_matrix_in_npz_is_refused_with_the_format_to_use(tmp_path):
         read_problem(tmp_path / "p.npz")
 
 
-@pytest.mark.parametrize("name", ["p.npz.gz", "p.txt.gz"])
+@pytest.mark.parametrize("name", ["p.bqm.gz", "p.npz.gz", "p.txt.gz"])
 def test_a_compressed_file_is_read_like_the_one_inside_it(tmp_path, name):
     inner = tmp_path / name.removesuffix(".gz")
-    written(tmp_path, inner.name, {"Q": np.eye(2)} if inner.name == "p.npz" else COO)
+    written(
+        tmp_path,
+        inner.name,
+        {"p.bqm": file_of(dimod.BinaryQuadraticModel({"a": 1.0, "b": 0.0}, {"ab": 2.0}, 3.0, "SPIN"))}.get(
+            inner.name, {"Q": np.eye(2)} if inner.name == "p.npz" else COO
+        ),
+    )
     (tmp_path / name).write_bytes(gzip.compress(inner.read_bytes()))
     for bits in np.ndindex(2, 2):
         assert read_problem(tmp_path / name).energies(spins_of(*bits)) == read_problem(inner).energies(spins_of(*bits))
@@ -133,8 +148,36 @@ def test_a_compressed_file_is_read_like_the_one_inside_it(tmp_path, name):
 
 def test_the_format_given_wins_over_the_suffix(tmp_path):
     assert read_problem(written(tmp_path, "p.csv", COO), format="coo").labels == (0, 1)
+    assert read_problem(written(tmp_path, "p.txt", file_of(dimod.BQM({"a": 1}, {}, "SPIN"))), format="bqm").labels == (
+        "a",
+    )
     with pytest.raises(ValueError, match=r"unknown format 'gset'; .*beasley, biqmac, maxcut"):
         read_problem(tmp_path / "p.csv", format="gset")
+
+
+def test_a_bqm_file_is_read_without_dimod(tmp_path, monkeypatch):
+    path = written(tmp_path, "p.bqm", file_of(dimod.BinaryQuadraticModel({"a": 1.0}, {}, 3.0, "SPIN")))
+    monkeypatch.setitem(sys.modules, "dimod", None)
+    problem = read_problem(path)
+    assert problem.labels == ("a",)
+    assert problem.energies(spins_of(0)).item() == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype", "vartype"), [(1, np.float32, "SPIN"), (2, np.float64, "BINARY"), (2, np.float32, "SPIN")]
+)
+def test_bqm_files_of_every_kind_are_read_as_dimod_reads_them(tmp_path, version, dtype, vartype):
+    whole = dimod.generators.gnp_random_bqm(7, 0.6, vartype, random_state=3)
+    labels = [0, "b c", ("d", 1), -4, 2.5, ("e", ("f",)), "ü"]
+    bqm = dimod.BinaryQuadraticModel(whole, dtype=dtype).relabel_variables(dict(enumerate(labels)), inplace=False)
+    bqm.offset = 0.25
+    with bqm.to_file(version=version) as file:
+        problem = read_problem(written(tmp_path, "p.bqm", file.read()))
+    assert problem.labels == tuple(bqm.variables)
+    assert problem.vartype == vartype
+    for bits in np.ndindex(*[2] * 7):
+        values = dict(zip(problem.labels, problem.values(spins_of(*bits))[:, 0].tolist(), strict=True))
+        assert problem.energies(spins_of(*bits)).item() == pytest.approx(bqm.energy(values), rel=1e-6)
 
 
 TEXTS = {
@@ -150,7 +193,7 @@ TEXTS = {
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from([*TEXTS, "p.npz", "p", "p.1.gz"]),
+    st.sampled_from([*TEXTS, "p.bqm", "p.npz", "p", "p.1.gz"]),
     st.one_of(
         st.binary(max_size=60),
         st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
@@ -190,8 +233,10 @@ def damaged(whole, generator):
     return bytes(content)
 
 
-@pytest.mark.parametrize("name", ["stored.npz", "packed.npz", *TEXTS])
+@pytest.mark.parametrize("name", ["labelled.bqm", "plain.bqm", "old.bqm", "stored.npz", "packed.npz", *TEXTS])
 def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(tmp_path, name):
+    bqm = dimod.generators.gnp_random_bqm(6, 0.7, "SPIN", random_state=0)
+    named = bqm.relabel_variables(dict(enumerate("abcdef")), inplace=False)
     family = random_family(6, 2, 8)
     arrays = {part: getattr(family, part) for part in ("quadratic", "linear", "offset")}
     path = tmp_path / name
@@ -200,7 +245,10 @@ def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(
     elif name == "packed.npz":
         np.savez_compressed(path, **arrays)
     else:
-        written(tmp_path, name, TEXTS[name])
+        written(tmp_path, name, TEXTS.get(name) or file_of(named if name == "labelled.bqm" else bqm))
+    if name == "old.bqm":
+        with named.to_file(version=1) as file:
+            path.write_bytes(file.read())
     whole = path.read_bytes()
     generator = np.random.default_rng(1)
     refused = 0
@@ -213,6 +261,44 @@ def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(
             assert str(path) in str(error)
             assert "\n" not in str(error)
     assert refused > 12
+
+
+def test_no_flipped_bit_of_the_header_of_a_bqm_file_changes_the_problem(tmp_path):
+    content = file_of(dimod.BQM({"a": 1.0, "b": 2.0}, {"ab": 3.0}, "SPIN"))
+    for bit in range(8 * content.index(b"\n")):
+        flipped = content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+        with pytest.raises((ValueError, MemoryError), match=r"p\.bqm"):
+            read_problem(written(tmp_path, "p.bqm", flipped))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:8] + bytes([3]) + content[9:], r"its version must be 1\.0 or 2\.0, got 3\.0"),
+        (lambda content: content[:9] + bytes([1]) + content[10:], r"its version must be 1\.0 or 2\.0, got 2\.1"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": "two" '), "the shape is 'two'"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2.0,1'), "its JSON is damaged"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2, 2]'), "cannot have 2 interactions"),
+        (lambda content: content.replace(b"BinaryQuadratic", b"DiscreteQuadrat"), "must say that it is a Binary"),
+        (lambda content: content.replace(b'"variables": true', b'"variables": "ab"'), "must say that it is a Binary"),
+        (lambda content: content.replace(b"SPIN", b"SPAN"), "the vartype is 'SPAN'"),
+        (lambda content: content.replace(b"float64", b"float16"), "the dtype is 'float16'"),
+        (lambda content: content.replace(b'"itype": "int32"', b'"itype": "int33"'), "the itype is 'int33'"),
+        (lambda content: content.replace(b"VARS", b"VIRS"), "the variables' labels are missing"),
+        (lambda content: content.replace(b'["a", "b"]', b'["a", "a"]'), "it must name 2 different variables"),
+        (lambda content: content.replace(b'["a", "b"]', b'["a", {} ]'), "a variable's label is a mapping"),
+        (
+            lambda content: content.replace(b'["a", "b"]', b'{"a":  0}'.ljust(10)),
+            "its JSON must be a list, but is a di",
+        ),
+        (lambda content: content + b"x", "something follows its end"),
+        (lambda content: content[:-1], "it is cut off"),
+    ],
+)
+def test_the_header_of_a_bqm_file_says_what_is_wrong_with_it(tmp_path, damage, message):
+    content = file_of(dimod.BQM({"a": 1.0, "b": 2.0}, {"ab": 3.0}, "SPIN"))
+    with pytest.raises(ValueError, match=message):
+        read_problem(written(tmp_path, "p.bqm", damage(content)))
 
 
 def zipped(path, **members):
@@ -259,7 +345,7 @@ def test_a_small_archive_of_huge_arrays_is_refused_before_anything_is_loaded(tmp
 
 @pytest.mark.parametrize(
     ("name", "limit"),
-    [("p.npz.gz", "as it is"), *((name, "a hundredth") for name in ("p.npz.gz", "p.coo.gz", "p.gz"))],
+    [("p.bqm.gz", "as it is"), *((name, "a hundredth") for name in ("p.npz.gz", "p.coo.gz", "p.gz"))],
     indirect=["limit"],
 )
 def test_a_compressed_file_is_not_expanded_beyond_the_limit(tmp_path, name, limit):
@@ -293,3 +379,29 @@ def test_qubo_and_ising_problems_agree_with_dimod():
         assert qubo_problem(matrix, offset=0.5).energies(spins).item() == pytest.approx(qubo.energy(list(bits)))
         ours = ising_problem(fields, matrix, offset=0.5).energies(spins).item()
         assert ours == pytest.approx(ising.energy([2 * b - 1 for b in bits]))
+
+
+@pytest.mark.parametrize(
+    ("places", "neighbours", "biases", "message"),
+    [
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], None),
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 3], "differ from their transpose"),
+        ([0, 2, 3], [1, 2, 0, 1], [1, 2, 1, 2], "filled on one side of the diagonal only"),
+        ([0, 2, 4], [1, 1, 0, 0], [1, 1, 1, 1], "columns must ascend within a row"),
+        ([0, 2, 3], [1, 3, 0, 0], [1, 2, 1, 2], "indices must be from 0 to n - 1 = 2, got 3"),
+        ([0, 2, 3], [1, 0, 0, 0], [1, 2, 1, 2], "the diagonal must be empty"),
+        ([0, 3, 2], [1, 2, 0, 0], [1, 2, 1, 2], "indptr must ascend"),
+        ([1, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], "indptr must ascend"),
+    ],
+)
+def test_couplings_of_a_bqm_file_that_contradict_each_other_are_refused(tmp_path, places, neighbours, biases, message):
+    content = file_of(dimod.BinaryQuadraticModel({0: 0.0, 1: 0.0, 2: 0.0}, {(0, 1): 1.0, (0, 2): 2.0}, 0.0, "SPIN"))
+    entry = [("index", "<i4"), ("bias", "<f8")]
+    linear = np.array([(place, 0.0) for place in places], dtype=entry)
+    quadratic = np.array(list(zip(neighbours, biases, strict=True)), dtype=entry)
+    path = written(tmp_path, "p.bqm", content[: -7 * 12] + linear.tobytes() + quadratic.tobytes())
+    if message is None:
+        assert path.read_bytes() == content
+        return
+    with pytest.raises(ValueError, match=message):
+        read_problem(path)

@@ -21,6 +21,7 @@ from qpsbgd_qubo.files.atomic import writing
 from qpsbgd_qubo.files.compressed import gunzip, read_arrays
 from qpsbgd_qubo.files.visible import visible
 from qpsbgd_qubo.formats.beasley import check_number, read_beasley
+from qpsbgd_qubo.formats.bqm import read_bqm
 from qpsbgd_qubo.formats.lists import BANNER, read_coo, read_mtx, read_qbsolv
 from qpsbgd_qubo.formats.text import TextFile
 from qpsbgd_qubo.problems import Problem, ising_problem, qubo_problem
@@ -33,6 +34,7 @@ _KNOWN: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "qbsolv": ("QUBO of qbsolv: the energy is minimised", (".qubo",)),
     "coo": ("coefficients i j value: the energy is minimised", (".coo",)),
     "mtx": ("QUBO as a Matrix Market matrix: x'Ax is minimised", (".mtx",)),
+    "bqm": ("dimod's binary quadratic model: the energy is minimised", (".bqm",)),
     "npz": ("numpy's arrays: the energy is minimised", (".npz",)),
 }
 FORMATS: Mapping[str, str] = MappingProxyType({name: text for name, (text, _) in _KNOWN.items()})
@@ -67,11 +69,12 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
 
 def _read(path: Path, number: int | None, format: str | None) -> Problem:
     named = format or _by_suffix(path)
-    if named == "npz":
+    if named in ("bqm", "npz"):
         check_number(number)
         with path.open("rb") as stream:
-            arrays = read_arrays(io.BytesIO(gunzip(stream).read()) if path.suffix == ".gz" else stream)
-        return dataclasses.replace(_npz_problem(arrays), format=named)
+            plain = io.BytesIO(gunzip(stream).read()) if path.suffix == ".gz" else stream
+            problem = read_bqm(plain.read()) if named == "bqm" else _npz_problem(read_arrays(plain))
+        return dataclasses.replace(problem, format=named)
     file = TextFile(path)
     with file.open_text() as lines:
         begin = next((line for line in lines if line.strip()), "")
@@ -93,11 +96,6 @@ def _by_suffix(path: Path) -> str | None:
         return _SUFFIXES[suffix]
     if re.fullmatch(r"\.txt|(\.[0-9]+)?", suffix):  # Biq Mac's graphs end in .0 to .9, the G-set's in nothing
         return None
-    if suffix == ".bqm":
-        raise ValueError(
-            "files of dimod's own format are read by dimod: in Python, "
-            "qpsbgd_qubo.solve(dimod.BinaryQuadraticModel.from_file(open(FILE, 'rb')))"
-        )
     raise ValueError(
         f"a problem file must end in .txt, {', '.join(_SUFFIXES)} or one of these and .gz, got {suffix!r}; "
         f"or say what it is: --format NAME (format=NAME in Python), NAME one of {', '.join(FORMATS)}"

@@ -1,13 +1,14 @@
 # ruff: noqa: E402
 from lazy import skip_without
 
-skip_without("torch", "qpsbgd")
+skip_without("torch", "qpsbgd", "dimod")
 
 import json
 import os
 import subprocess
 import sys
 
+import dimod
 import numpy as np
 import pytest
 from torch import nn
@@ -15,9 +16,8 @@ from torch import nn
 from qpsbgd import summary
 from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryLinear, SignActivation
-from qpsbgd_qubo.assignments import as_problem
 from qpsbgd_qubo.files.visible import visible
-from qpsbgd_qubo.problem_files import save_assignment
+from qpsbgd_qubo.problem_files import read_problem, save_assignment
 
 HOSTILE = "\x1b[31m\x1b]0;title\x07"
 
@@ -45,11 +45,17 @@ def test_control_characters_are_spelt_out(text, shown):
     assert visible(text) == shown
 
 
-def test_control_characters_of_labels_do_not_reach_the_file(tmp_path):
-    save_assignment(tmp_path / "spins.txt", as_problem({(HOSTILE, "b"): 1.0}), np.ones((2, 1)))
-    text = (tmp_path / "spins.txt").read_text(encoding="utf-8")
-    assert "\x1b" not in text
-    assert json.loads(text.splitlines()[0].rpartition(" ")[0]) == HOSTILE, "it can be read back"
+def test_labels_of_variables_reach_neither_the_terminal_nor_the_file(tmp_path):
+    bqm = dimod.BinaryQuadraticModel({HOSTILE: 1.0, "b": -1.0}, {(HOSTILE, "b"): 1.0}, 0.0, "SPIN")
+    with bqm.to_file() as file:
+        (tmp_path / "p.bqm").write_bytes(file.read())
+    command("solve", "p.bqm", "--out", "spins.txt", folder=tmp_path)
+    written = (tmp_path / "spins.txt").read_bytes()
+    assert b"\x1b" not in written
+    problem = read_problem(tmp_path / "p.bqm")
+    save_assignment(tmp_path / "again.txt", problem, np.ones((2, 1)))
+    lines = (tmp_path / "again.txt").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[0].rpartition(" ")[0]) == HOSTILE, "it can be read back"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")

@@ -1,1 +1,1 @@
-"""Files of problems: lists of coefficients as text."""
+"""Files of problems: lists of coefficients as text, and dimod's own."""
