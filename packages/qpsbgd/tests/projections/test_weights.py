@@ -149,6 +149,17 @@ def test_whitened_gradients_do_not_depend_on_the_size_of_the_loss(size):
     assert torch.equal(*after) and not torch.equal(after[0], before)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e200])
+def test_gradients_whose_squares_no_precision_holds_are_whitened(size):
+    torch.manual_seed(0)
+    layer, rows = BinaryLinear(12, 6, dtype=torch.float64), torch.randn(40, 12, dtype=torch.float64)
+    optimizer, before = QuboDescent(layer, 0.05), layer.binary_weight
+    for _ in range(30):
+        step(optimizer, layer, rows, size * torch.randn(6, 12, dtype=torch.float64))
+    kept = [value for value in optimizer.state[layer.weight].values() if isinstance(value, torch.Tensor)]
+    assert all(value.isfinite().all() for value in kept) and not torch.equal(layer.binary_weight, before)
+
+
 def test_a_gradient_that_comes_back_after_tiny_ones_is_not_blown_up():
     torch.manual_seed(0)
     layer, rows = BinaryLinear(12, 6), torch.randn(40, 12)

@@ -21,6 +21,7 @@ OUTPUT_DAMPING = 0.1
 """δ', in mean eigenvalues of L: units without a gradient stay as they are."""
 MOST_OUTPUTS = 2048
 """Output units that are whitened together: eigenvectors of more take seconds."""
+_LIMITS = torch.finfo(torch.float64)
 
 
 class WhiteningState(Protocol):
@@ -51,6 +52,7 @@ def whiten(inputs: LayerInputs, state: WhiteningState) -> Tensor:
     pieces = layer.groups * _divisor(len(grad) // layer.groups)
     rows = grad.reshape(pieces, len(grad) // pieces, -1)
     squares = torch.linalg.vector_norm(rows, dtype=torch.float64).square() / rows.numel()
+    squares = squares.clamp(_LIMITS.tiny, _LIMITS.max)  # gradients in double precision may have squares beyond it
     state.size = squares if state.size is None else torch.lerp(state.size, squares, NEW_SIZE)
     rows = rows / state.size.sqrt().to(rows)
     moments = rows @ rows.mT / rows.shape[-1]
