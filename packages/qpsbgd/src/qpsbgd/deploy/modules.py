@@ -57,8 +57,8 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     """The operations of a supported module other than a layer with weights, a sign or a batch norm, in order."""
     if getattr(module, "return_indices", False):
         raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
-    made = _OPERATIONS[type(module)](name, module, shape)
-    return made if isinstance(made, list) else [made]
+    operations = _OPERATIONS[type(module)](name, module, shape)
+    return operations if isinstance(operations, list) else [operations]
 
 
 _REFUSED: dict[type[nn.Module], str] = {
@@ -239,19 +239,19 @@ def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operatio
     return adaptive_pool(name, need_shape(name, shape), sizes, largest=largest)
 
 
-def _embedding(name: str, module: Any) -> Operation:
+def _embedding(name: str, module: Any, shape: Shape | None) -> Operation:
     if module.max_norm is not None:
         raise refusal(name, module, "has max_norm, which changes the weights in use; build it without")
     return Embedding(name, to_numpy(module.weight, name, module))
 
 
-def _softmax(name: str, module: Any) -> Operation:
+def _softmax(name: str, module: Any, shape: Shape | None) -> Operation:
     if module.dim is None:
         raise refusal(name, module, "must say along which dimension: dim=-1, or dim=1 for classes")
     return Softmax(name, axis_of(name, module.dim))
 
 
-def _activation(name: str, module: Any) -> Operation:
+def _activation(name: str, module: Any, shape: Shape | None) -> Operation:
     function = "gelu tanh" if getattr(module, "approximate", "none") == "tanh" else _ACTIVATIONS[type(module)]
     return Activation(name, function, float(getattr(module, "negative_slope", 0.01)))
 
@@ -275,13 +275,13 @@ _OPERATIONS: dict[type[nn.Module], Callable[[str, Any, Shape | None], Operation 
     **dict.fromkeys(MAX_POOLS, lambda name, module, shape: MaxPool(name, _pool_window(name, module, shape))),
     **dict.fromkeys(_AVERAGE_POOLS, _average_pool),
     **dict.fromkeys(_ADAPTIVE_POOLS, _adaptive_pool),
-    **dict.fromkeys(_ACTIVATIONS, lambda name, module, shape: _activation(name, module)),
+    **dict.fromkeys(_ACTIVATIONS, _activation),
     **dict.fromkeys((nn.Flatten, nn.Unflatten), _reshape),
-    nn.Softmax: lambda name, module, shape: _softmax(name, module),
+    nn.Softmax: _softmax,
     **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), _norm),
     **dict.fromkeys(_PADS, _pad),
     nn.Upsample: _upsample,
-    nn.Embedding: lambda name, module, shape: _embedding(name, module),
+    nn.Embedding: _embedding,
 }
 SUPPORTED: tuple[type[nn.Module], ...] = (
     *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *SKIPPED, *_OPERATIONS),
@@ -294,11 +294,11 @@ def _clamp(min: Any = None, max: Any = None) -> nn.Module:
 
 
 def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> nn.Module:
-    made = nn.LayerNorm(normalized_shape, eps, elementwise_affine=weight is not None, bias=bias is not None)
+    norm = nn.LayerNorm(normalized_shape, eps, elementwise_affine=weight is not None, bias=bias is not None)
     for name, values in (("weight", weight), ("bias", bias)):
         if values is not None:
-            setattr(made, name, nn.Parameter(values, requires_grad=False))
-    return made
+            setattr(norm, name, nn.Parameter(values, requires_grad=False))
+    return norm
 
 
 def _dropout(p: float = 0.5, training: bool = True) -> nn.Module:

@@ -24,13 +24,13 @@ def pad_operations(name: str, shape: Shape, pad: Sequence[int], *, mode: str, va
     fill = 0.0 if value is None else float(value)
     if not math.isfinite(fill):
         raise ValueError(f"{name} must pad with a finite number, got {fill}; write value=-3e38 for what no pool takes")
-    made: list[Operation] = []
+    operations: list[Operation] = []
     for at, sides in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         if any(sides):
             numbers = torch.arange(shape[-at], dtype=torch.float64)[None, None]
             kept = {"value": -1.0} if mode == "constant" else {}
-            made.append(Take(name, -at, _whole(F.pad(numbers, sides, mode, **kept)), fill))
-    return made
+            operations.append(Take(name, -at, _whole(F.pad(numbers, sides, mode, **kept)), fill))
+    return operations
 
 
 def interpolate_operations(
@@ -75,15 +75,15 @@ def adaptive_pool(name: str, shape: Shape, output_size: Any, *, largest: bool) -
 
 def _apply_along_axes(name: str, shape: Shape, function: Callable[[int, Tensor], Tensor]) -> list[Operation]:
     """A linear function of lines (1, n, n) → (1, n, m) that is applied along every dimension of an image."""
-    rank, made = len(shape), list[Operation]()
+    rank, operations = len(shape), list[Operation]()
     for axis in range(rank - 2, -1, -1):
         matrix = function(axis, torch.eye(shape[axis + 1], dtype=torch.float64)[None])[0].T
         turned = [*range(axis + 1), *range(axis + 2, rank), axis + 1]  # this dimension to the end, and back
         back = [turned.index(at) for at in range(rank)]
         weights = Dense(name, Weights(np.ascontiguousarray(matrix.numpy(), np.float32)))
         last = axis == rank - 2
-        made += [weights] if last else [Transpose(name, tuple(turned)), weights, Transpose(name, tuple(back))]
-    return made
+        operations += [weights] if last else [Transpose(name, tuple(turned)), weights, Transpose(name, tuple(back))]
+    return operations
 
 
 def _whole(places: Tensor) -> np.ndarray[Any, Any]:
