@@ -234,8 +234,9 @@ def trained_llama():
     rows = [row for row in results("language_models")["rows"] if row["job"].get("part") == "trained"]
     names = {"ridge": "QP-SBGD", "straight-through": "straight-through"}
     cells = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row["job"]["bits"], row["job"]["method"])):
         job = row["job"]
-        name = f"{job['bits']}", f"{row['before']:.2f}", "float model's logits" if job["loss"] == "logits" else "labels"
-        cells[name, f"{names[job['method']]}, {job['lr']:g}"] = f"{row['loss']:.2f}"
-    return cross_table(("bits", "before", "towards"), cells, sorted({column for _, column in cells}))
+        towards = "float model's logits" if job["loss"] == "logits" else "labels"
+        line = f"{job['bits']}", f"{row['before']:.2f}", towards, names[job["method"]]
+        cells[line, f"{job['lr']:g}"] = f"{row['loss']:.2f}"
+    return cross_table(("bits", "before", "towards", "method"), cells, sorted({rate for _, rate in cells}))

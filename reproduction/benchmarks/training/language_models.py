@@ -214,11 +214,12 @@ def train(job):
 
 def trainings():
     """Part 2, the most telling first."""
-    for bits, rates in ((1, (0.01, 0.001)), (2, (0.003, 0.001))):
-        for loss in ("logits", "labels"):
-            shared = {"part": "trained", "loss": loss, "bits": bits, "seed": 0}
-            yield from ({**shared, "method": "ridge", "lr": lr} for lr in rates)
-            yield {**shared, "method": "straight-through", "lr": 0.003 if bits == 1 else 0.001}
+    ridge = {1: (0.01, 0.003, 0.001), 2: (0.003, 0.001, 0.01, 0.03)}
+    straight_through = {1: (0.003,), 2: (0.001, 0.003, 0.01)}
+    for bits, loss in product((1, 2), ("logits", "labels")):
+        shared = {"part": "trained", "loss": loss, "bits": bits, "seed": 0}
+        yield from ({**shared, "method": "ridge", "lr": lr} for lr in ridge[bits])
+        yield from ({**shared, "method": "straight-through", "lr": lr} for lr in straight_through[bits])
 
 
 def jobs():
