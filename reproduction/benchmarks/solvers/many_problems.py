@@ -26,7 +26,7 @@ import numpy as np
 from dwave.system import EmbeddingComposite, ParallelEmbeddingComposite
 
 from benchmarks.solvers.qpu_cost import CHIPS, PROGRAMMING_SECONDS, READ_SECONDS, READS, chip
-from benchmarks.study import study
+from benchmarks.study import arguments
 from qpsbgd_qubo import PackedComposite
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.tiles import tiles_of
@@ -87,5 +87,8 @@ def run(job):
 
 
 if __name__ == "__main__":
+    given, rows = arguments("many_problems")
+    seconds = {"programming_seconds": PROGRAMMING_SECONDS, "read_seconds": READ_SECONDS}
+    rows.content["settings"] = {"reads": READS, **seconds}
     chips = [name for name in CHIPS if "broken" in name]
-    study("many_problems", run, [{"chip": name, "problems": count} for name in chips for count in COUNTS])
+    rows.measured(run, given.only({"chip": name, "problems": count} for name in chips for count in COUNTS))
