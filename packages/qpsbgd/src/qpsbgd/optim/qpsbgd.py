@@ -152,7 +152,8 @@ class QPSBGD(BinaryOptimizer):
     def _check_usable(self) -> None:
         """Raise RuntimeError under what would make wrong steps, or let ranks wait for each other for ever."""
         if self._ranks.size > 1 and any(tape.inside_join for tape in self._tapes.values()):
-            raise RuntimeError("QPSBGD does not work inside torch's Join; give all ranks as many batches")
+            name = type(self).__name__
+            raise RuntimeError(f"{name} does not work inside torch's Join; give all ranks as many batches")
         self.__dict__.pop("grad_scale", None)
         if self.__dict__.pop("found_inf", None) is not None:  # a GradScaler's
             raise RuntimeError('scale="literal" depends on the size of the loss: use bfloat16 instead of a GradScaler')
