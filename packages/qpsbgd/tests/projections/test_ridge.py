@@ -42,7 +42,7 @@ def test_blocks_cut_rows_and_weights_alike_and_join_again(groups, limit):
     layer.groups = groups
     blocks = Blocks.of(layer, limit)
     rows, weight = torch.randn(7, groups * 6, dtype=torch.float64), layer.weight.detach()
-    assert torch.equal(blocks.merged(blocks.weights(weight), weight), weight)
+    assert torch.equal(blocks.rejoin(blocks.weights(weight), weight), weight)
     outputs = blocks.rows(rows) @ blocks.weights(weight).transpose(1, 2)  # every block's share of its group's outputs
     shares = outputs.reshape(groups, blocks.parts, 7, 4 // groups).sum(1)
     whole = [

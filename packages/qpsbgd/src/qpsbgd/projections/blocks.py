@@ -60,7 +60,7 @@ class Blocks:
         cut = cut.reshape(self.groups, self.outputs, self.parts, self.width).transpose(1, 2)
         return cut.reshape(self.count, self.outputs, self.width)
 
-    def merged(self, blocks: Tensor, like: Tensor) -> Tensor:
+    def rejoin(self, blocks: Tensor, like: Tensor) -> Tensor:
         """The inverse of `weights`: (count, m, width) in the shape of `like`."""
         if self.parts == 1:
             return blocks.reshape(like.shape)

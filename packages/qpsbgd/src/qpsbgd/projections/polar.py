@@ -65,7 +65,7 @@ def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | N
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
     matrices = [cut.weights(whole) for cut, (whole, _) in zip(blocks, places, strict=True)]
     parts = zip(blocks, orthogonal_factors(matrices), places, strict=True)
-    return [unit_rms(cut.merged(factor, whole))[units] for cut, factor, (whole, units) in parts]
+    return [unit_rms(cut.rejoin(factor, whole))[units] for cut, factor, (whole, units) in parts]
 
 
 def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:

@@ -115,7 +115,7 @@ class Printed(Projection):
             if self.solver.warm:
                 state.spins = torch.stack([solution.spins for solution in solutions])
         return Direction(
-            blocks.merged(torch.stack(parts), like),
+            blocks.rejoin(torch.stack(parts), like),
             state,
             solutions=lambda: solutions,
             figures=lambda: compare_with_sign_vector(means, solutions, blocks=blocks, like=like),

@@ -45,5 +45,5 @@ def compare_with_sign_vector(
     return {
         "energy": torch.stack([solution.energies.mean() for solution in solutions]).mean().item(),
         "energy_minus_sign": torch.stack(gains).mean().item(),
-        "spins_off_sign": blocks.merged(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
+        "spins_off_sign": blocks.rejoin(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
     }

@@ -248,7 +248,7 @@ class _Expansion:
             if parts and parts[0] is not None:
                 kept = parts[0][None] if len(parts) == 1 else torch.stack(parts)  # one is not copied
             setattr(system.state, name, kept)
-        return system.direction(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
+        return system.direction(blocks.rejoin(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
         """The solver's answers, vector by vector and block by block."""

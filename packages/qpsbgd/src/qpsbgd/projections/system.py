@@ -129,7 +129,7 @@ class System:
 
     def solution(self) -> Tensor:
         """G = A⁻¹ S̄, divided by `size`, in the shape of the weight."""
-        return self.blocks.merged(self.gradient @ self.inverse, self.grad)
+        return self.blocks.rejoin(self.gradient @ self.inverse, self.grad)
 
     def direction(self, values: Tensor, **more: Any) -> Direction:
         """A direction with what is to be kept of this system."""
@@ -137,7 +137,37 @@ class System:
 
 
 @dataclass(frozen=True)
-class SystemProjection(Projection):
+class MomentProjection(Projection):
+    """A projection for which layers record the moments of their inputs in some of the steps.
+
+    Args:
+        memory: Share of Q̄ that is kept at a renewal.
+        refresh: Steps between renewals of Q̄ and of what follows from it.
+    """
+
+    memory: float = field(default=0.9, kw_only=True)
+    refresh: int = field(default=20, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+
+    def records_at(self, step: int) -> bool:
+        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
+        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
+
+    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
+        """The sums of x xᵀ by block; MemoryError if there is not enough memory for Q̄ and what follows from it."""
+        blocks, dtype = Blocks.of(layer, self.block), torch.promote_types(layer.weight.dtype, torch.float32)
+        if layer.weight.device.type == "cpu":
+            needed = 3 * blocks.count * blocks.width**2 * dtype.itemsize
+            what = f"{layer}: the system of {blocks.groups * blocks.inputs} inputs (Q̄, A and what follows from them)"
+            check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
+        return partial(block_moments, blocks, dtype)
+
+
+@dataclass(frozen=True)
+class SystemProjection(MomentProjection):
     """A projection that solves the layer's system A G = S̄; subclasses have a name and `solve`.
 
     Args:
@@ -150,32 +180,16 @@ class SystemProjection(Projection):
     capabilities = Capabilities(state=SystemState)
 
     delta: Delta = field(default="auto", kw_only=True)
-    memory: float = field(default=0.9, kw_only=True)
-    refresh: int = field(default=20, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
         if self.delta != "auto":
             check_options(self, delta=POSITIVE)
-
-    def records_at(self, step: int) -> bool:
-        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
-        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
     @property
     def sure(self) -> bool:
         """Whether δ makes every factorisation succeed, so that a GPU need not be waited for."""
         return self.delta == "auto" or self.delta >= SURE_PENALTY
-
-    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
-        """The sums of x xᵀ by block; MemoryError if there is not enough memory for Q̄."""
-        blocks, dtype = Blocks.of(layer, self.block), torch.promote_types(layer.weight.dtype, torch.float32)
-        if layer.weight.device.type == "cpu":
-            needed = 3 * blocks.count * blocks.width**2 * dtype.itemsize
-            what = f"{layer}: the system of {blocks.groups * blocks.inputs} inputs (Q̄, A and its inverse)"
-            check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
-        return partial(block_moments, blocks, dtype)
 
     def directions(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -18,19 +18,16 @@ from qpsbgd.projections.protocol import (
     Capabilities,
     Direction,
     LayerInputs,
-    Projection,
     check_fits,
     has_gradient,
 )
 from qpsbgd.projections.solving import solutions_of
-from qpsbgd.projections.system import SystemState, block_moments, system_matrix
+from qpsbgd.projections.system import MomentProjection, SystemState, system_matrix
 from qpsbgd.projections.whitening import lerp, maximum, whiten
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.options import (
-    AT_LEAST_ONE,
     AT_LEAST_ONE_OR_NONE,
-    BELOW_ONE,
     NOT_NEGATIVE,
     POSITIVE_OR_NONE,
     check_options,
@@ -155,8 +152,8 @@ class Step:
             self.spins = torch.stack([end.spins.T for end in ends])
             return
         matrix, diagonal = self.matrix, self.matrix.diagonal(dim1=-2, dim2=-1)
-        own = diagonal.clone()[:, None]
-        fields = self.slopes - self.start * own
+        kept = diagonal.clone()[:, None]
+        fields = self.slopes - self.start * kept
         largest = torch.linalg.vector_norm(self.slopes, torch.inf, dim=-1)
         diagonal.zero_()  # the search takes couplings; a copy of A without its diagonal would double the memory
         try:
@@ -166,13 +163,13 @@ class Step:
             for parts in zip(matrix, fields, self.spins, gains, strict=True):
                 lower_columns(*(part.numpy() for part in parts), **limits)
         finally:
-            diagonal.copy_(own[:, 0])
-        self.after = fields + self.spins * own
+            diagonal.copy_(kept[:, 0])
+        self.after = fields + self.spins * kept
 
     def families(self) -> list[QuboFamily]:
         """One per block."""
         pairs = zip(self.matrix / 2, self.linear, strict=True)
-        return [QuboFamily.trusted(own, s.T.contiguous(), s.new_zeros(len(s))) for own, s in pairs]
+        return [QuboFamily.trusted(q, s.T.contiguous(), s.new_zeros(len(s))) for q, s in pairs]
 
     def windows(self, width: int) -> list[QuboFamily]:
         """One per column, of the `width` weights that gain most by flipping alone."""
@@ -183,7 +180,7 @@ class Step:
         start, slopes = (part.gather(-1, self.at) for part in (self.start, self.slopes))
         linear = slopes - (matrix @ start[..., None])[..., 0]
         pairs = zip(matrix.flatten(0, 1) / 2, linear.flatten(0, 1), strict=True)
-        return [QuboFamily.trusted(own, s[:, None], s.new_zeros(1)) for own, s in pairs]
+        return [QuboFamily.trusted(q, s[:, None], s.new_zeros(1)) for q, s in pairs]
 
     def take(self, families: Sequence[QuboFamily], solutions: list[Solution]) -> None:
         """The answers, in those columns where they have a lower energy than the weights."""
@@ -200,14 +197,14 @@ class Step:
 
     def direction(self) -> Direction:
         """The direction, and what to keep: F as the model predicts it after the flips, and c for the next step."""
-        flipped = self.blocks.merged(self.spins != self.start, self.weight)
+        flipped = self.blocks.rejoin(self.spins != self.start, self.weight)
         state = self.state
         gradient: Any = state.gradient
         if self.moves:
             after = self.after
             if after is None:
                 after = torch.baddbmm(self.slopes, self.spins - self.start, self.matrix)
-            gradient = self.blocks.merged(state.curvature * after, self.inputs.grad)
+            gradient = self.blocks.rejoin(state.curvature * after, self.inputs.grad)
         state.gradient = self.stored(gradient)
         if self.moves and self.steered:
             count, total = flipped.sum(dtype=torch.float64), flipped.numel()
@@ -228,7 +225,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Weights(Projection):
+class Weights(MomentProjection):
     """The weights that lower a layer's model of the loss, from where they stand.
 
         w ← argmin over {−1, +1}ⁿ of ⟨F, w − w₀⟩ + (c/2) (w − w₀)ᵀ A (w − w₀),   A = (Q̄/d + δI) / (1 + δ)
@@ -262,11 +259,7 @@ class Weights(Projection):
     """
 
     name = "weights"
-    capabilities = Capabilities(
-        takes_rate=True,
-        state=WeightsState,
-        sharded={"gradient": 0},
-    )
+    capabilities = Capabilities(takes_rate=True, state=WeightsState, sharded={"gradient": 0})
 
     step: ClassVar[type[Step]] = Step
 
@@ -276,23 +269,12 @@ class Weights(Projection):
     turnover: float | None = field(default=0.25, kw_only=True)
     delta: float = field(default=0.3, kw_only=True)
     curvature: float | None = field(default=None, kw_only=True)
-    memory: float = field(default=0.9, kw_only=True)
-    refresh: int = field(default=20, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self, window=AT_LEAST_ONE_OR_NONE, curvature=POSITIVE_OR_NONE, turnover=POSITIVE_OR_NONE)
-        check_options(self, delta=NOT_NEGATIVE, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
+        check_options(self, delta=NOT_NEGATIVE)
         object.__setattr__(self, "solver", make_solver(self.solver))
-
-    def records_at(self, step: int) -> bool:
-        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
-        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
-
-    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
-        """The sums of x xᵀ by block."""
-        dtype = torch.promote_types(layer.weight.dtype, torch.float32)
-        return partial(block_moments, Blocks.of(layer, self.block), dtype)
 
     def check(self, layer: BinaryLayer) -> None:
         """A given curvature applies to layers without scales only."""
@@ -341,7 +323,7 @@ class Weights(Projection):
     def most_flips(self, width: int) -> int:
         """Weights of a column that can flip in a step."""
         limit = self.solver.max_flips if isinstance(self.solver, Descent) else None
-        return min(width if one is None else one for one in (width, self.window, limit))
+        return min(width if most is None else most for most in (width, self.window, limit))
 
 
 def _first_curvature(inputs: LayerInputs, gains: Tensor, matrix: Tensor, wanted: float) -> Tensor:
