@@ -28,7 +28,7 @@ from qpsbgd_paper.framework.result_files import write_json
 
 ROOT = Path(__file__).parents[3]
 OUT = ROOT / "reproduction" / "results" / "mutants_new.json"
-GPU = {"chains_triton", "kernels_triton", "cuda_graph", "gpu_annealing"}
+GPU = {"kernels_triton", "cuda_graph"}
 RUN_TESTS = """
 import sys, time, pytest
 sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]

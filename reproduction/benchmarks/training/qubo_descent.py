@@ -131,6 +131,7 @@ WINDOWS = {f"window-{k}": Weights(solver="exact", window=k) for k in (16, 32)}
 METHODS = {
     **{name: partial(QuboDescent, solver=solver) for name, solver in SOLVERS.items()},
     "window-16": partial(QuboDescent, window=16),
+    "flips of 0.02": partial(QuboDescent, flips=0.02),
     "last-phase": LastPhase,
     "no-couplings": partial(control, Uncoupled()),
     "real-minimiser": partial(control, RealMinimiser()),

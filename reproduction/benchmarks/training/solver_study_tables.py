@@ -55,6 +55,7 @@ def controls_figure():
 def solver_panels(scores, shares, titles, lines, *, log=""):
     """Mean scores with standard errors against the energy reached, a panel per setting; scores of others as lines."""
     figure = Figure(figsize=(8.2, 2.9), layout="constrained")
+    energy = "energy reached, % of the best known" if len(titles) < 4 else "energy, % of the best"
     for axes, (setting, title) in zip(figure.subplots(1, len(titles)), titles.items(), strict=True):
         unit = 100 if higher(setting[0]) else 1
         for number, (solver, share) in enumerate(shares[setting].items()):
@@ -69,12 +70,20 @@ def solver_panels(scores, shares, titles, lines, *, log=""):
             look = {"textcoords": "offset points", "ha": "left" if right else "right", "fontsize": 7.5}
             axes.annotate(solver.removeprefix("flips-"), place, xytext=offset, **look)
         for (method, label), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
-            level = unit * np.mean(scores[*setting, method])
-            axes.axhline(level, color=INK, linewidth=0.9, linestyle=style, label=label)
-        label_axes(axes, title, "energy reached, % of the best known", log=log, size=8.5)
+            if (*setting, method) in scores:
+                level = unit * np.mean(scores[*setting, method])
+                axes.axhline(level, color=INK, linewidth=0.9, linestyle=style, label=label)
+        label_axes(
+            axes,
+            title,
+            energy,
+            log=log,
+            size=8.5,
+        )
         axes.margins(x=0.14)
         axes.tick_params(labelsize=8)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     return figure
 
 
@@ -91,6 +100,8 @@ CHOOSERS = {
     "tabu": "tabu search",
     "window-16": "windows of 16, exact",
     "flips of 0.02": "2 % of all weights at first",
+    "float32": "the default with F in single precision",
+    "8 bits": "the default with F in 8 bits",
     "last-phase": "QPSBGD, then QuboDescent for a tenth of the steps",
     "no-couplings": "no couplings",
     "real-minimiser": "signs of the real minimiser",
