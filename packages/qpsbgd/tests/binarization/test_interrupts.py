@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from interrupting import Interrupt, watched_model
-from torch import nn
+from torch import nn, overrides
 
 import qpsbgd.binarization
 from qpsbgd import binarize
@@ -30,7 +30,10 @@ def test_ctrl_c_at_any_moment_leaves_the_model_as_it_was_or_all_of_it_binary():
         interrupted += Interrupt(FILES, source.choice(numbers))(
             binarize, model, [INPUTS], copy=False, solver="rounding"
         )
-        torch.set_grad_enabled(True)  # which an interrupt right before the end of `no_grad` leaves off
+        # An interrupt right before the end of a `with` block leaves off gradients or on a mode.
+        torch.set_grad_enabled(True)
+        while overrides._get_current_function_mode_stack():
+            overrides._pop_mode()
         assert watched_model(model) in states
     assert interrupted == 20
     assert len(states) == 2
