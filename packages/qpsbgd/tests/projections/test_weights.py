@@ -248,6 +248,17 @@ def test_a_weight_of_zero_flips_to_minus_one():
     assert (layer.weight < 0).any()
 
 
+def test_a_turnover_of_more_than_every_flip_keeps_nothing_of_earlier_gradients():
+    kept = []
+    for turnover in (10.0, 1000.0):
+        layer, rows = layer_and_rows()
+        optimizer = QuboDescent(layer, 0.1, turnover=turnover)
+        for _ in range(5):
+            step(optimizer, layer, rows, torch.randn_like(layer.weight))
+        kept.append(optimizer.state[layer.weight]["gradient"])
+    torch.testing.assert_close(*kept)
+
+
 @pytest.mark.parametrize("dead", ["input", "unit", "all"])
 def test_what_has_no_gradient_does_not_flip(dead):
     layer, rows = layer_and_rows(n=8, m=4)

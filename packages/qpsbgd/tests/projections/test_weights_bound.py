@@ -123,3 +123,20 @@ def test_where_signs_of_the_gradient_hold_the_weights_no_solver_moves_them():
 def test_layers_with_scales_are_refused():
     with pytest.raises(ValueError, match="layers without scales"):
         QPSBGD(BinaryLinear(4, 2, scale="learned"), 1.0, Weights(curvature=1.0))
+
+
+def test_with_a_bound_f_is_the_gradient_of_this_step_alone():
+    """What earlier steps have found does not bound the loss."""
+    bound, value = LOSSES["cross entropy"]
+    for seed in range(6):
+        model, inputs, targets = problem(seed)
+        layer, optimizer = model[-1], descending(model, bound=bound, delta=0.0)
+        for _ in range(3):
+            optimizer.zero_grad()
+            value(model(inputs), targets).backward()
+            before, gradient = layer.binary_weight, layer.weight.grad.clone()
+            optimizer.step()
+            state = optimizer.state[layer.weight]
+            matrix = state["gram"][0] / state["gram"].diagonal(dim1=-2, dim2=-1).mean()
+            predicted = gradient + state["curvature"] * (layer.binary_weight - before) @ matrix
+            torch.testing.assert_close(state["gradient"], predicted)

@@ -98,11 +98,14 @@ class Step:
         rate: Any = inputs.rate
         graphed = isinstance(rate, Tensor)  # graphs are replayed where all layers have a rate and a gradient
         moving = graphed or bool(has_gradient(inputs))
-        whitened = moving and projection.outputs and projection.curvature is None
-        grad = whiten(inputs, state) if whitened else inputs.grad
+        steered = projection.curvature is None
+        grad = whiten(inputs, state) if moving and projection.outputs and steered else inputs.grad
         limit = projection.most_flips(blocks.width) / (REACHABLE * blocks.width)
         wanted = rate.clamp(max=limit) if graphed else min(rate, limit)
-        new = 1 - inputs.momentum if projection.turnover is None else projection.turnover * wanted
+        new = 1 - inputs.momentum
+        if projection.turnover is not None and steered:
+            new = projection.turnover * wanted
+            new = new.clamp(max=1) if graphed else min(new, 1.0)
         state.gradient = _mean(inputs.layer, state.gradient, grad, maximum(new, 1 / state.step))
         if inputs.record is not None:
             assert isinstance(inputs.record, LayerMoments)
@@ -123,7 +126,6 @@ class Step:
         elif state.curvature is None and moves:
             state.curvature = _first_curvature(inputs, start * gradient, state.matrix, wanted)
         slopes = (gradient / state.curvature if moves else gradient).contiguous()
-        steered = projection.curvature is None
         return cls(inputs, weight, blocks, state, start, start.clone(), slopes, wanted, moves, steered)
 
     @property
@@ -246,8 +248,8 @@ class Weights(MomentProjection):
             for all of them.
         outputs: Whether gradients are whitened on the output side; not done where `curvature` is given.
         turnover: The share of a new gradient in the mean gradient, for every flip of a weight: at 0.25 and a share of
-            flips of 2 %, the mean covers 200 steps, and more as the share falls; at first it covers all steps. None
-            for 1 − β.
+            flips of 2 %, the mean covers 200 steps, and more as the share falls; at first it covers all steps. The
+            share is 1 − β where this is None or `curvature` is given.
         delta: δ of A: it weakens the couplings.
         curvature: Instead of adjusting c, a bound on the second derivative of the mean loss by a row's outputs, times
             the rows: 1 for half the squared error, 1/4 for logistic loss, 1/2 for cross entropy. With c from it, full
