@@ -9,10 +9,10 @@ latent weights, in units of each layer's initial range. Rivals are `StraightThro
 own. Data as networks.py; `data=cifar-100` is held out.
 
 results/families.json also has trials by families.py of earlier commits: of 95140cfc, units of polar factors and rates
-steered by flips, both dropped; of 4e0af4e6, QuboDescent without its output side; of bf45cef2, QuboDescent by shares of
-flips, memories that grow ("turnover") and weaker couplings ("delta"), of which 0.25 and 0.3 are its defaults now; of
-bb9e73d9, memories that grow, and roots of A, dropped; and of c452f2fc, "rare roots": the output side is renewed with
-every fifth A alone.
+steered by flips, both dropped; of 4e0af4e6, QuboDescent without its output side and with polar factors; of bf45cef2,
+QuboDescent by shares of flips, memories that grow ("turnover") and weaker couplings ("delta"), of which 0.25 and 0.3
+are its defaults now; of bb9e73d9, memories that grow, and roots of A, dropped; and of c452f2fc, "rare roots": the
+output side is renewed with every fifth A alone.
 """
 
 import math

@@ -1,9 +1,8 @@
 """What do language models lose when they become binary without training, here and by others, at equal stored bits?
 
-    python benchmarks/training/language_models.py [subject=NAME … | part=trained | part=layers] [--processes N] [--tiny]
+    python benchmarks/training/language_models.py [subject=NAME … | part=trained | part=layers] [--processes N]
 
-writes results/language_models.json. Subjects are gpt-12x768, gpt-6x384, minilm and llama; `--tiny` tries out all jobs
-of a GPT on one that is trained in seconds.
+writes results/language_models.json. Subjects are gpt-12x768, gpt-6x384, minilm and llama.
 
 1. `binarize` beside GPTQ, BiLLM, ARB-LLM and double binary factorisation (binary_rivals.py) and other forms found by
 our search (binary_forms.py), on the Llama of tiny_llama.py, character GPTs that are trained here first (kept in the
@@ -50,7 +49,6 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd_paper.framework.training import fit
 
 big_gpt = partial(GPT, layers=12, width=768, heads=12)
-tiny_gpt = partial(GPT, layers=2, width=128, heads=4)
 SIZE, STEPS, BATCH = 32, 100, 8
 """Calibration windows of the Llama; steps of training, and windows in each."""
 SUBJECTS = {
@@ -60,7 +58,6 @@ SUBJECTS = {
         Characters("gpt-12x768", "character GPT, 12 layers of 768", "loss", 64, big_gpt, (1500, 6e-4)),
         Characters("gpt-6x384", "character GPT, 6 layers of 384", "loss", 64, partial(GPT, layers=6), (3000, 1e-3)),
         BINARIZED["minilm"],
-        Characters("tiny-gpt", "character GPT, 2 layers of 128", "loss", 4, tiny_gpt, (30, 3e-3), 8, windows=8),
     )
 }
 RIVALS = {"BiLLM": billm, "ARB-LLM": arb_rc, "double binary": double_binary, "double binary, families": double_family}
@@ -297,11 +294,10 @@ def prepare(name):
 
 
 def main():
-    given, rows = command_line("language_models", tiny={"action": "store_true"})
-    tiny = wide_jobs({"subject": "tiny-gpt", "seed": 0}, (1.1, 2.2))
-    wanted = given.only(tiny if given.tiny else [*jobs(), *trainings(), *layer_jobs()])
+    given, rows = command_line("language_models")
+    wanted = given.only([*jobs(), *trainings(), *layer_jobs()])
     subjects = [SUBJECTS[name] for name in dict.fromkeys(job["subject"] for job in wanted if "subject" in job)]
-    missing = [one.name for one in subjects if isinstance(one, Characters) and not one.path.exists()]
+    missing = [each.name for each in subjects if isinstance(each, Characters) and not each.path.exists()]
     if missing:  # before processes ask for them
         with torch.multiprocessing.get_context("spawn").Pool(min(given.processes, len(missing))) as pool:
             pool.map(prepare, missing, chunksize=1)

@@ -22,8 +22,8 @@ from qpsbgd.projections.protocol import (
     has_gradient,
 )
 from qpsbgd.projections.solving import solutions_of
-from qpsbgd.projections.system import MomentProjection, SystemState, system_matrix
-from qpsbgd.projections.whitening import lerp, maximum, whiten
+from qpsbgd.projections.system import MomentProjection, system_matrix
+from qpsbgd.projections.whitening import WhiteningState, lerp, maximum, whiten
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.options import (
@@ -51,13 +51,10 @@ REACHABLE = 1.5
 
 
 @dataclass(eq=False)
-class WeightsState(SystemState):
-    """With c, the output side of the gradients, and the largest field that couplings can make."""
+class WeightsState(WhiteningState):
+    """With c, and the largest field that couplings can make."""
 
     curvature: Any = None
-    size: Tensor | None = None
-    outputs: Tensor | None = None
-    root: Tensor | None = None
     reach: Any = field(default=None, metadata=DERIVED)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qpsbgd.projections.protocol import LayerInputs
+from qpsbgd.projections.system import SystemState
 
 NEW_OUTPUTS = 0.02
 """Share of a new gradient in L, whose mean covers 50 steps."""
@@ -24,20 +26,13 @@ MOST_OUTPUTS = 2048
 _LIMITS = torch.finfo(torch.float64)
 
 
-class WhiteningState(Protocol):
-    """What is kept of a layer.
+@dataclass(eq=False)
+class WhiteningState(SystemState):
+    """With the running mean square of the gradient, and by piece of the units L and (L + δ'I)^(−1/2)."""
 
-    Attributes:
-        step: The number of steps made.
-        size: The running mean square of the gradient.
-        outputs: L, by piece.
-        root: (L + δ'I)^(−1/2), by piece.
-    """
-
-    step: Any
-    size: Tensor | None
-    outputs: Tensor | None
-    root: Tensor | None
+    size: Tensor | None = None
+    outputs: Tensor | None = None
+    root: Tensor | None = None
 
 
 def whiten(inputs: LayerInputs, state: WhiteningState) -> Tensor:
